@@ -1,0 +1,103 @@
+# "make help" lists the targets. Variables, with their defaults:
+#
+#   DEMO_FLAGS   flags of the demo, as in make demo DEMO_FLAGS='-replicas 8 -traffic burst'
+#   TESTFLAGS    flags of go test, as in make test TESTFLAGS='-run Wait -v'
+#   FUZZTIME     how long each fuzz target runs
+#   BENCH        which benchmarks run, and COUNT how often
+
+GO        ?= go
+FUZZTIME  ?= 10s
+BENCH     ?= .
+COUNT     ?= 6
+
+# The tools are built at these versions when they are first used, and are no part of the module.
+GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOFUMPT       = $(GO) run mvdan.cc/gofumpt@v0.12.0
+GOVULNCHECK   = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Show several replicas that hold one tenant to one limit (needs nothing but Go)
+	$(GO) run ./cmd/leaselimit demo $(DEMO_FLAGS)
+
+.PHONY: provision
+provision: ## Get a Redis for the tests, where there is none
+	@internal/redistest/provision.sh
+
+.PHONY: test
+test: provision ## Run every test, and every benchmark once
+	$(GO) test $(TESTFLAGS) ./...
+	cd bench && $(GO) test $(TESTFLAGS) -bench . -benchtime 1x ./...
+	@$(MAKE) --no-print-directory container
+
+# Ryuk, which cleans up after killed tests, is an image of its own that has to be pulled; these tests clean up by themselves.
+.PHONY: container
+container: ## Run the tests that need Docker, where Docker is
+	@if docker info >/dev/null 2>&1; then \
+		LEASELIMIT_REDIS_IMAGE=$$(bench/redis-image.sh) || exit 1; \
+		export LEASELIMIT_REDIS_IMAGE TESTCONTAINERS_RYUK_DISABLED=true TESTCONTAINERS_HOST_OVERRIDE=127.0.0.1; \
+		echo "container: $$LEASELIMIT_REDIS_IMAGE"; \
+		$(GO) test $(TESTFLAGS) -tags container -run Docker ./internal/redistest && \
+		cd bench && $(GO) test $(TESTFLAGS) -tags container -run Container ./...; \
+	else \
+		echo "container: no Docker here, so its tests are left out"; \
+	fi
+
+.PHONY: race
+race: provision ## Run every test once under the race detector
+	$(GO) test -race $(TESTFLAGS) ./...
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
+		sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file" | while read -r target; do \
+			echo "$$(dirname "$$file") $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
+		done; \
+	done
+
+.PHONY: bench
+bench: provision ## Run the benchmarks, beside the peers; pipe the output into benchstat
+	cd bench && $(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./...
+
+.PHONY: cover
+cover: provision ## Write the coverage of all tests to coverage.out and show the sum
+	$(GO) test -coverpkg=./... -coverprofile=coverage.out $(TESTFLAGS) ./...
+	$(GO) tool cover -func=coverage.out | tail -n 1
+
+.PHONY: fmt
+fmt: ## Format the code
+	$(GOFUMPT) -l -w .
+
+.PHONY: fmt-check
+fmt-check: ## Fail if fmt would change something
+	@files=$$($(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
+
+.PHONY: vet
+vet: ## Run go vet
+	$(GO) vet ./...
+	cd bench && $(GO) vet -tags container ./...
+
+.PHONY: lint
+lint: ## Run golangci-lint (its first run builds it, which takes minutes)
+	$(GOLANGCI_LINT) run ./...
+	cd bench && $(GOLANGCI_LINT) run ./...
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities (asks vuln.go.dev)
+	$(GOVULNCHECK) ./...
+
+.PHONY: deps
+deps: ## Check who imports whom
+	$(GO) test ./internal/deptest
+
+.PHONY: check
+check: fmt-check lint vet deps vuln ## Everything that is checked without running the library
+
+.PHONY: clean
+clean: ## Remove what the other targets wrote
+	rm -f coverage.out
+	$(GO) clean ./...
