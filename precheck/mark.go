@@ -1,0 +1,95 @@
+// Package precheck keeps what a shared bucket can hold at most, as far as its last answer tells, so that calls which cannot
+// pass are refused without asking.
+//
+// It is an upper bound: a refusal by it is never wrong about the bucket, except for tokens that other replicas gave back
+// since. It says nothing about what the bucket does hold.
+package precheck
+
+import "math"
+
+// Hold is the longest, in nanoseconds, that an answer is believed: a reset or a return by another replica is seen after it.
+const Hold = int64(5e9)
+
+// Drift is by how much a clock may run slower than the store's without the upper bound being wrong.
+const Drift = 0.005
+
+// Never is the wait for what can never pass.
+const Never = math.MaxInt64
+
+// Resolution is by how much, in nanoseconds, the store's clock may be behind what it shows: it cuts off what is below a
+// microsecond, at the answer and at the next question.
+const Resolution = int64(2000)
+
+// epsilon is more than the deficit that the store counts as none.
+const epsilon = 1e-6
+
+// A Mark is the last answer of the store. Times are in nanoseconds of any monotonic clock. A Mark is not changed once it is
+// in use.
+type Mark struct {
+	Level    float64 // tokens left in the bucket by the answer
+	Sent     int64   // when the question was sent: the level is at least as old
+	Received int64   // when the answer came: the level is at most as old
+	Rate     float64 // refill in tokens per nanosecond
+	Capacity int64
+
+	// Cap is where the bucket's refill stops as long as this replica does not report what it spent. A cost above it cannot
+	// pass before a report, so it is not refused here but taken to the store, with the report.
+	Cap float64
+
+	// A refusal for a reason that the level does not tell (leases that are out hold the bucket down): a cost of at
+	// least Cost cannot pass before Received + Wait. 0 if there was none.
+	Cost, Wait int64
+
+	// The store is not asked again before this moment. 0 if it may be at once.
+	Ask int64
+}
+
+// Most is the most tokens that the bucket can hold now.
+func (m *Mark) Most(now int64) float64 {
+	grown := m.Level + m.Rate*float64(now-m.Sent+Resolution)*(1+Drift)
+	return min(float64(m.Capacity), grown)
+}
+
+// Refuses reports whether cost, beyond what is in hand, cannot pass now. A nil Mark refuses nothing, and a cost of 0 or less,
+// which is in hand, is not refused for a bucket in debt.
+func (m *Mark) Refuses(now, cost int64) bool {
+	return m != nil && cost > 0 && now-m.Sent <= Hold &&
+		float64(cost) > m.Most(now)+epsilon && float64(cost) <= m.Cap
+}
+
+// After is how long from now, in nanoseconds and rounded up, until cost could pass if nobody else took anything; [Never] if
+// it cannot.
+func (m *Mark) After(now, cost int64) int64 {
+	if cost > m.Capacity {
+		return Never
+	}
+	wait := float64(0)
+	if missing := float64(cost) - m.Level; missing > 0 {
+		if m.Rate <= 0 {
+			return Never
+		}
+		wait = missing/m.Rate + float64(Resolution)
+	}
+	if m.Cost > 0 && cost >= m.Cost {
+		wait = max(wait, float64(m.Wait)+float64(Resolution))
+	}
+	wait = max(math.Ceil(wait)-float64(now-m.Received), float64(m.Ask-now))
+	switch {
+	case wait <= 0:
+		return 0
+	case wait >= math.MaxInt64:
+		return Never - 1 // too long for the type, yet not never
+	}
+	return int64(wait)
+}
+
+// Plus is the mark with n more tokens: some that this replica gives back itself.
+func (m *Mark) Plus(n int64) *Mark {
+	if m == nil {
+		return nil
+	}
+	more := *m
+	more.Level += float64(n)
+	more.Cap += float64(n)
+	return &more
+}
