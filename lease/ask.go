@@ -1,0 +1,78 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"github.com/leaselimit/leaselimit/quota"
+)
+
+// ask calls the store, bounded by the timeout, and turns a panic into an error: a fault of one call must not leave a tenant
+// without an answer for ever.
+func ask[T any](p *Pool, op string, call func(context.Context) (T, error)) (reply T, err error) {
+	ctx, cancel := context.WithTimeout(p.ctx, p.opts.Timeout)
+	defer cancel()
+	defer func() {
+		if r := recover(); r != nil {
+			err = &StoreError{Op: op, Reason: ReasonOther, Err: panicError{r}}
+		}
+	}()
+	return call(ctx)
+}
+
+// await is ask for a caller with a context of its own, which returns in time even if the store's client does not.
+func await[T any](ctx context.Context, p *Pool, op string, call func(context.Context) (T, error)) (T, error) {
+	type outcome struct {
+		reply T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		reply, err := ask(p, op, call)
+		done <- outcome{reply, err}
+	}()
+	late := time.NewTimer(p.opts.Timeout)
+	defer late.Stop()
+	var zero T
+	select {
+	case o := <-done:
+		return o.reply, o.err
+	case <-ctx.Done():
+		return zero, ctx.Err()
+	case <-late.C:
+		return zero, &StoreError{Op: op, Reason: ReasonTimeout, Err: context.DeadlineExceeded}
+	}
+}
+
+// Peek asks the store what the bucket holds, and adds what is in hand here: the tokens that a call could have now, and when
+// a cost of 1 could pass.
+func (h *Holder) Peek(ctx context.Context, limit quota.Limit) (Result, error) {
+	t := h.pool.opts.Terms(limit)
+	state, err := await(ctx, h.pool, "peek", func(ctx context.Context) (State, error) {
+		return h.pool.store.Peek(ctx, h.key, t)
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	here := h.local.Available(h.pool.clock.exact())
+	r := Result{Verdict: FromStore, Remaining: min(t.Limit.Capacity, here+whole(state.Level))}
+	if r.Remaining < 1 {
+		r.Verdict, r.RetryAfter = RefusedStore, state.RetryAfter
+	}
+	return r, nil
+}
+
+// Reset fills the shared bucket up and forgets what was known of it.
+func (h *Holder) Reset(ctx context.Context) error {
+	_, err := await(ctx, h.pool, "reset", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, h.pool.store.Reset(ctx, h.key)
+	})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mark.Store(nil)
+	h.mu.nextAsk, h.mu.nextTop = 0, 0
+	return nil
+}

@@ -1,0 +1,82 @@
+package lease
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// clock is nanoseconds since the pool was made, on the monotonic clock. Wall time serves for one thing: a machine that was
+// suspended has a monotonic clock that stood still, and leases that ended meanwhile.
+type clock struct {
+	base time.Time
+	skew atomic.Int64 // how far the wall clock was seen ahead of the monotonic one
+	wall func() int64 // nanoseconds since base on the wall clock; replaced in tests
+
+	coarse time.Duration
+	ticks  atomic.Int64
+	begin  sync.Once
+	finish sync.Once
+	quit   chan struct{}
+	ended  chan struct{}
+}
+
+// suspended is by how much the wall clock has to get ahead of the monotonic one to end all leases.
+const suspended = int64(time.Second)
+
+func (c *clock) init(coarse time.Duration) {
+	c.base = time.Now()
+	c.coarse = coarse
+	wall := c.base.UnixNano()
+	c.wall = func() int64 { return time.Now().UnixNano() - wall }
+	c.quit, c.ended = make(chan struct{}), make(chan struct{})
+}
+
+// exact reads the clock.
+func (c *clock) exact() int64 { return int64(time.Since(c.base)) }
+
+// now is the time for spends: at most the resolution behind, if a coarse clock is configured.
+func (c *clock) now() int64 {
+	if c.coarse == 0 {
+		return c.exact()
+	}
+	c.begin.Do(c.start)
+	return c.ticks.Load()
+}
+
+func (c *clock) start() {
+	c.ticks.Store(c.exact())
+	go func() {
+		defer close(c.ended)
+		t := time.NewTicker(c.coarse)
+		defer t.Stop()
+		for {
+			select {
+			case <-c.quit:
+				return
+			case <-t.C:
+				c.ticks.Store(c.exact())
+			}
+		}
+	}()
+}
+
+// stop ends the coarse clock. It stands still from then on.
+func (c *clock) stop() {
+	c.begin.Do(func() { close(c.ended) }) // never started: it will not be
+	c.finish.Do(func() { close(c.quit) })
+	<-c.ended
+}
+
+// jumped reports whether the machine was suspended since the last call that reported it.
+func (c *clock) jumped() bool {
+	ahead := c.wall() - c.exact()
+	before := c.skew.Load()
+	switch {
+	case ahead-before > suspended:
+		return c.skew.CompareAndSwap(before, ahead)
+	case ahead < before: // the wall clock was set back: measure from there
+		c.skew.CompareAndSwap(before, ahead)
+	}
+	return false
+}

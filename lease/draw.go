@@ -1,0 +1,330 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/leaselimit/leaselimit/localbucket"
+	"github.com/leaselimit/leaselimit/precheck"
+)
+
+// A draw is one question to the store on behalf of a holder: of the calls waiting, or of nobody, ahead of need.
+type draw struct {
+	req    AcquireRequest
+	calls  []*waiter
+	pays   bool  // leasing ahead pays for this tenant
+	sent   int64 // when it was sent; a lease's window counts from here
+	home   int64 // tokens given back that had arrived by then
+	failed bool  // past the timeout: its calls have been failed over
+	landed bool
+}
+
+// flyLocked starts the goroutine that draws, if none is under way. There is at most one for a holder, so however many calls
+// wait, one question is asked for all of them, and the next one for all that came meanwhile.
+func (h *Holder) flyLocked() {
+	if h.mu.flying {
+		return
+	}
+	h.mu.flying = true
+	h.pool.work.Go(h.fly)
+}
+
+func (h *Holder) fly() {
+	p := h.pool
+	if p.clock.jumped() {
+		p.expiry.endAll()
+	}
+	for d := h.depart(); d != nil; d = h.depart() {
+		late := time.AfterFunc(p.opts.Timeout, func() { h.failOver(d) })
+		p.count.Draws.Add(1)
+		grant, err := ask(p, "acquire", func(ctx context.Context) (Grant, error) {
+			return p.store.Acquire(ctx, d.req)
+		})
+		late.Stop()
+		h.land(d, grant, err)
+	}
+}
+
+// depart decides on all calls that can be decided and makes up the draw for the others. Without a reason for a draw it ends
+// the flight.
+func (h *Holder) depart() *draw {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.pool.clock.exact()
+	h.pruneLocked(now)
+	for _, w := range h.mu.waiters {
+		if a, ok := h.decideLocked(now, w.cost, w.rounds, false); ok {
+			w.decide(a)
+		}
+	}
+	h.dropLocked()
+	if d := h.drawLocked(now); d != nil {
+		return d
+	}
+	h.mu.flying = false
+	return nil
+}
+
+// drawLocked makes up a draw, or nil if there is nothing to ask.
+func (h *Holder) drawLocked(now int64) *draw {
+	o, t := &h.pool.opts, h.terms.Load()
+	topUp := h.mu.topUp
+	h.mu.topUp = false
+	if len(h.mu.waiters) == 0 && (!topUp || h.mu.closed || h.pool.closed.Load()) {
+		return nil
+	}
+
+	d := &draw{calls: slices.Clone(h.mu.waiters), home: h.mu.home}
+	refused, smallest := h.observeLocked(now, d.calls)
+	d.pays = h.mu.demand.pays
+	d.req = AcquireRequest{Key: h.key, Terms: *t, Replicas: o.Replicas}
+	here := h.local.Available(now)
+	if refused && d.pays {
+		d.req.Horizon, d.req.Min = o.horizon(t), max(1, smallest-here)
+	}
+	if len(d.calls) > 0 {
+		d.req.Min = d.calls[0].cost
+		for _, w := range d.calls {
+			d.req.Min = min(d.req.Min, w.cost)
+			d.req.Need += w.cost
+		}
+		d.req.Min = max(1, d.req.Min-here)
+		d.req.Need = max(d.req.Min, d.req.Need-here)
+	}
+	if !h.mu.closed {
+		d.req.Want = h.wantLocked(now)
+	}
+	if d.req.Need == 0 && d.req.Want == 0 {
+		h.pressLocked(d, now)
+		return nil
+	}
+	h.reportLocked(&d.req)
+	d.sent = h.pool.clock.exact()
+	return d
+}
+
+// wantLocked is the surplus to wish for.
+func (h *Holder) wantLocked(now int64) int64 {
+	o, t := &h.pool.opts, h.terms.Load()
+	level := float64(-1)
+	if m := h.mark.Load(); m != nil {
+		level = m.Level
+	}
+	target, held := o.target(&h.mu.demand, t, level), h.local.Left(now)
+	if o.LeaseSize > 0 {
+		return max(0, min(target, o.maxHold(t.Limit.Capacity)-held))
+	}
+	return max(0, target-held)
+}
+
+// land settles an answered draw: it credits the lease, once, hands the waiters' tokens to those they were drawn for, and
+// sends back what nobody wants any more.
+func (h *Holder) land(d *draw, g Grant, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.pool.clock.exact()
+	d.landed, h.mu.overdue = true, false
+	if d.failed {
+		h.pool.count.Late.Add(1)
+	}
+	if err != nil {
+		h.failLocked(now, err)
+		return
+	}
+	h.mu.failure, h.mu.failures, h.mu.nextAsk = nil, 0, 0
+	h.pool.rtt.observe(now - d.sent)
+	h.pool.count.WaiterTokens.Add(g.Waiters)
+	h.pool.count.SurplusTokens.Add(g.Surplus)
+	h.creditLocked(d, &g, now)
+	h.noteLocked(d, &g, now)
+	rest := h.handOutLocked(d, g.Waiters, now)
+	if rest > 0 {
+		h.sendBackLocked(Return{Key: h.key, Terms: d.req.Terms, Waiters: rest, At: g.At})
+	}
+	h.rearmLocked(d, &g, now)
+	h.pressLocked(d, now)
+}
+
+// noteLocked keeps what the answer says of the bucket.
+func (h *Holder) noteLocked(d *draw, g *Grant, now int64) {
+	t := h.terms.Load()
+	if t.Limit != d.req.Terms.Limit {
+		return // the answer to an old question
+	}
+	m := &precheck.Mark{
+		// What this replica gave back and the answer may not have seen is in the bucket, too.
+		Level: g.Level + float64(h.mu.sent-d.home),
+		Sent:  d.sent, Received: now,
+		Rate: t.Limit.PerMillisecond() / 1e6, Capacity: t.Limit.Capacity,
+		Cap: float64(min(t.Limit.Capacity, t.Limit.Capacity+t.Budget-h.outLocked())),
+	}
+	if g.Waiters == 0 && d.req.Need > 0 {
+		m.Cost, m.Wait = d.req.Min, int64(g.RetryAfter)
+		h.mu.nextAsk = now + int64(jitter(floor, 1, 1.5))
+		m.Ask = h.mu.nextAsk
+	}
+	h.mark.Store(m)
+	h.level.Store(whole(g.Level))
+}
+
+// creditLocked adds the surplus as a lease.
+func (h *Holder) creditLocked(d *draw, g *Grant, now int64) {
+	if g.Surplus == 0 {
+		return
+	}
+	window := int64(h.pool.opts.window())
+	l := localbucket.NewLease(localbucket.Grant{
+		Epoch: g.Epoch, Tokens: g.Surplus, Deadline: d.sent + window,
+		Ready: g.Ready, Next: g.Next, From: now + int64(g.First), Spacing: int64(g.Spacing),
+	})
+	switch {
+	case now >= l.Deadline():
+		h.pool.count.Stranded.Add(g.Surplus)
+	case h.mu.closed || h.terms.Load().Limit != d.req.Terms.Limit:
+		h.giveBackLocked([]*localbucket.Lease{l})
+	default:
+		h.local.Add(l)
+		h.pool.expiry.schedule(h, l.Deadline()-window/10)
+	}
+}
+
+// handOutLocked gives tokens to the calls of the draw, in the order they came, with tokens in hand where they complete what
+// a call needs. It returns what is left. Calls that get nothing stay in the queue.
+func (h *Holder) handOutLocked(d *draw, tokens, now int64) (rest int64) {
+	for _, w := range d.calls {
+		if w.decided {
+			continue
+		}
+		own := min(w.cost, tokens)
+		if lent := w.cost - own; lent > 0 {
+			if h.local.Available(now) < lent || !h.local.Split(now, lent) {
+				w.rounds++
+				continue
+			}
+			h.extra.Add(lent)
+		}
+		tokens -= own
+		w.decide(answer{result: Result{Verdict: FromStore, Remaining: h.remaining(now)}})
+	}
+	h.dropLocked()
+	return tokens
+}
+
+// rearmLocked sets the low-water mark for the next top-up.
+func (h *Holder) rearmLocked(d *draw, g *Grant, now int64) {
+	if d.req.Want > 0 && g.Surplus == 0 {
+		// No budget, or none left: callers ask for themselves, and this replica tries again later.
+		h.mu.nextTop = now + int64(jitter(h.pool.opts.horizon(&d.req.Terms), 0.5, 1.5))
+	}
+	left := h.local.Left(now)
+	if left == 0 {
+		return
+	}
+	low := left / 2
+	if d.pays {
+		// Before the time to empty is down to two round trips.
+		low = max(low, int64(math.Ceil(h.mu.demand.tokens*2*float64(h.pool.rtt.get()))))
+	}
+	h.local.Arm(min(low, left-1))
+}
+
+// lowWater tops up, in the background, after a spend that found the leases low. The lock it takes is held over no call to
+// the store.
+func (h *Holder) lowWater() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lowWaterLocked(h.pool.clock.exact())
+}
+
+func (h *Holder) lowWaterLocked(now int64) {
+	switch {
+	case h.mu.closed || h.mu.flying || h.mu.pressed != nil:
+		// The draw under way will see to it, or the next tick.
+	case now < h.mu.nextTop || (h.mu.failure != nil && now < h.mu.nextAsk):
+		h.local.Arm(h.local.Left(now) / 2)
+	default:
+		h.mu.topUp = true
+		h.flyLocked()
+	}
+}
+
+// pressLocked keeps a pressed replica asking in the background, at the pace of the horizon, until a draw finds that nobody
+// was refused since the one before.
+func (h *Holder) pressLocked(d *draw, now int64) {
+	if h.mu.pressed != nil {
+		h.mu.pressed.Stop()
+		h.mu.pressed = nil
+	}
+	if d.req.Horizon == 0 || h.mu.closed || h.pool.closed.Load() {
+		return
+	}
+	h.mu.pressed = time.AfterFunc(jitter(d.req.Horizon, 0.5, 1.5), func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.mu.pressed == nil || h.mu.closed || h.pool.closed.Load() {
+			return
+		}
+		h.mu.pressed = nil
+		if h.refused.calls.Load() == 0 {
+			h.local.Arm(h.local.Left(h.pool.clock.exact()) / 2)
+			return
+		}
+		h.mu.topUp = true
+		h.flyLocked()
+	})
+}
+
+// failOver gives the calls waiting for an overdue draw to the failure policy. The draw itself goes on: a late grant is
+// not lost, and until it is answered or given up no further one hangs beside it.
+func (h *Holder) failOver(d *draw) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d.landed {
+		return
+	}
+	d.failed, h.mu.overdue = true, true
+	h.mu.failure = &StoreError{Op: "acquire", Reason: ReasonTimeout, Err: context.DeadlineExceeded}
+	h.failWaitersLocked()
+}
+
+// failLocked takes note of a failed draw and gives every call that waits, once, to the failure policy.
+func (h *Holder) failLocked(now int64, err error) {
+	h.pool.count.Failures.Add(1)
+	h.mu.failures++
+	h.mu.failure = err
+	h.mu.nextAsk = now + int64(jitter(pause(h.mu.failures), 0.5, 1))
+	h.local.Arm(h.local.Left(now) / 2)
+	h.failWaitersLocked()
+}
+
+// pause is how long the store is left alone after as many failures in a row.
+func pause(failures int) time.Duration {
+	return min(time.Second, 50*time.Millisecond<<min(failures-1, 10))
+}
+
+func (h *Holder) failWaitersLocked() {
+	for _, w := range h.mu.waiters {
+		w.decide(answer{err: h.mu.failure})
+	}
+	h.dropLocked()
+}
+
+// decide answers a call, once.
+func (w *waiter) decide(a answer) {
+	if !w.decided {
+		w.decided = true
+		w.done <- a
+	}
+}
+
+// dropLocked takes the decided calls out of the queue.
+func (h *Holder) dropLocked() {
+	h.mu.waiters = slices.DeleteFunc(h.mu.waiters, func(w *waiter) bool { return w.decided })
+}
+
+type panicError struct{ value any }
+
+func (e panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }

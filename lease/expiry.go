@@ -1,0 +1,135 @@
+package lease
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// expiry knows when which holder has a lease in the last tenth of its window, to have it returned. It is a heap with one
+// entry for each holder that holds leases and one timer, which is set only while there is an entry.
+//
+// While leases are held the timer also goes off every second to see whether the machine was suspended.
+type expiry struct {
+	pool *Pool
+
+	mu    sync.Mutex // taken under a holder's lock, never the other way round
+	heap  dueHeap
+	timer *time.Timer
+	ended bool
+}
+
+// schedule has h swept at due, or earlier if it is scheduled already. Called under h's lock.
+func (e *expiry) schedule(h *Holder, due int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return
+	}
+	switch {
+	case h.due.index < 0:
+		h.due.at = due
+		heap.Push(&e.heap, h)
+	case due < h.due.at:
+		h.due.at = due
+		heap.Fix(&e.heap, h.due.index)
+	default:
+		return
+	}
+	if h.due.index == 0 {
+		e.setLocked()
+	}
+}
+
+func (e *expiry) setLocked() {
+	if e.ended || len(e.heap) == 0 {
+		return
+	}
+	wait := min(time.Duration(e.heap[0].due.at-e.pool.clock.exact()), time.Second)
+	if e.timer == nil {
+		e.timer = time.AfterFunc(wait, e.fire)
+	} else {
+		e.timer.Reset(wait)
+	}
+}
+
+// fire sweeps the holders that are due.
+func (e *expiry) fire() {
+	if e.pool.clock.jumped() {
+		e.endAll()
+	}
+	now := e.pool.clock.exact()
+	var due []*Holder
+	e.mu.Lock()
+	for len(e.heap) > 0 && e.heap[0].due.at <= now {
+		due = append(due, heap.Pop(&e.heap).(*Holder))
+	}
+	e.setLocked()
+	e.mu.Unlock()
+	for _, h := range due {
+		h.sweep()
+	}
+}
+
+// endAll ends all leases of the pool, whose windows may have passed unseen.
+func (e *expiry) endAll() {
+	e.mu.Lock()
+	holders := append([]*Holder(nil), e.heap...)
+	e.mu.Unlock()
+	for _, h := range holders {
+		h.strand()
+	}
+}
+
+// remove takes h out. Called under h's lock.
+func (e *expiry) remove(h *Holder) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if h.due.index >= 0 {
+		heap.Remove(&e.heap, h.due.index)
+	}
+}
+
+func (e *expiry) stop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended = true
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	for _, h := range e.heap {
+		h.due.index = -1
+	}
+	e.heap = nil
+}
+
+// due is a holder's place in the heap, guarded by expiry.mu.
+type due struct {
+	at    int64
+	index int // -1: not in it
+}
+
+type dueHeap []*Holder
+
+func (d dueHeap) Len() int           { return len(d) }
+func (d dueHeap) Less(i, j int) bool { return d[i].due.at < d[j].due.at }
+
+func (d dueHeap) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].due.index, d[j].due.index = i, j
+}
+
+func (d *dueHeap) Push(x any) {
+	h := x.(*Holder)
+	h.due.index = len(*d)
+	*d = append(*d, h)
+}
+
+func (d *dueHeap) Pop() any {
+	old := *d
+	h := old[len(old)-1]
+	old[len(old)-1] = nil
+	*d = old[:len(old)-1]
+	h.due.index = -1
+	return h
+}

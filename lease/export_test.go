@@ -1,0 +1,60 @@
+package lease
+
+import "time"
+
+// What the external tests of this package, which may import membucket, see of its inside.
+
+// SetWall replaces the pool's wall clock, before the pool is used.
+func SetWall(p *Pool, wall func() time.Duration) {
+	p.clock.wall = func() int64 { return int64(wall()) }
+}
+
+// Window is how long a lease may be spent.
+func Window(o Options) time.Duration { return o.window() }
+
+// MaxRounds and Floor are constants of the protocol.
+const (
+	MaxRounds = maxRounds
+	Floor     = floor
+)
+
+// Deadlines are the ends of h's leases, in the pool's time.
+func (h *Holder) Deadlines() []time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var ends []time.Duration
+	for _, l := range h.local.Leases() {
+		ends = append(ends, time.Duration(l.Deadline()))
+	}
+	return ends
+}
+
+// Waiting is the number of calls in h's queue.
+func (h *Holder) Waiting() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.mu.waiters)
+}
+
+// Available is the number of tokens that can be spent now.
+func (h *Holder) Available() int64 { return h.local.Available(h.pool.clock.exact()) }
+
+// Leases lists h's leases.
+func (h *Holder) Leases() string { return h.local.String() }
+
+// Timers is the number of timers that the pool and h have set.
+func (p *Pool) Timers(holders ...*Holder) (n int) {
+	p.expiry.mu.Lock()
+	if len(p.expiry.heap) > 0 {
+		n++
+	}
+	p.expiry.mu.Unlock()
+	for _, h := range holders {
+		h.mu.Lock()
+		if h.mu.pressed != nil {
+			n++
+		}
+		h.mu.Unlock()
+	}
+	return n
+}

@@ -1,0 +1,349 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leaselimit/leaselimit/localbucket"
+	"github.com/leaselimit/leaselimit/precheck"
+	"github.com/leaselimit/leaselimit/quota"
+)
+
+// ErrRetired is returned by a Holder that was closed while its pool was not: its tenant has to be looked up again.
+var ErrRetired = errors.New("lease: holder is closed")
+
+// A Verdict says how a call was decided.
+type Verdict uint8
+
+// The verdicts. The zero Verdict is none.
+const (
+	_             Verdict = iota
+	FromLease             // allowed: spent from a lease in hand
+	FromStore             // allowed: waited for a draw
+	RefusedLocal          // refused by the pre-check, without asking
+	RefusedStore          // refused by the store's answer
+	RefusedFloor          // refused because the store was asked a moment ago; the one refusal that may be wrong about it
+	RefusedRounds         // refused after as many draws as one call may wait for
+)
+
+// A Result is the decision on one call.
+type Result struct {
+	Verdict    Verdict
+	Remaining  int64         // tokens left as far as this replica knows
+	RetryAfter time.Duration // of a refusal: when the same cost could pass; Never if it cannot
+}
+
+// Allowed reports whether the call may go on.
+func (r Result) Allowed() bool { return r.Verdict == FromLease || r.Verdict == FromStore }
+
+// A Holder holds one tenant's leases in this replica. It is safe for concurrent use.
+type Holder struct {
+	pool *Pool
+	key  Key
+
+	// Read by every call, written by draws.
+	terms atomic.Pointer[Terms]
+	local localbucket.Bucket
+	mark  atomic.Pointer[precheck.Mark]
+	level atomic.Int64 // whole tokens in the bucket by its last answer, for Remaining
+
+	// Written by calls on the paths that are not the fastest.
+	extra   atomic.Int64 // tokens spent from leases beyond one for each call that FromLease decided
+	refused refusals
+
+	due due
+
+	mu struct {
+		sync.Mutex
+		state
+	}
+}
+
+// state is what a Holder's mutex guards.
+type state struct {
+	closed  bool
+	waiters []*waiter // in the order they came
+	flying  bool      // a goroutine is drawing; only it removes waiters it took along
+	overdue bool      // its draw is past the timeout: callers are failed over at once
+
+	topUp    bool  // the next draw is wanted even if nobody waits
+	nextTop  int64 // no top-up before
+	nextAsk  int64 // no draw before: the floor after a refusal, or the pause after a failure
+	failure  error // of the last draw, until one succeeds
+	failures int   // in a row
+
+	pressed *time.Timer // set while the replica is pressed
+
+	demand     demand
+	spentSeen  int64 // of Spent and extra, what demand has observed
+	extraSeen  int64
+	spentEnded int64 // spent from leases that are no longer held
+
+	owed [2]Report // spent and not reported, of leases that are no longer held
+
+	sent, home int64 // tokens given back so far: sent off, and known to have arrived or to be lost
+}
+
+// A waiter is a call that waits for a draw. All fields but done are guarded by the holder's mutex.
+type waiter struct {
+	cost    int64
+	rounds  int
+	decided bool // done has its answer
+	done    chan answer
+}
+
+type answer struct {
+	result Result
+	err    error
+}
+
+const (
+	maxRounds = 3                    // draws that one call may wait for
+	floor     = 5 * time.Millisecond // least distance between draws once one was refused
+)
+
+// NewHolder returns a holder for the bucket key under limit, with no lease.
+func (p *Pool) NewHolder(key Key, limit quota.Limit) *Holder {
+	h := &Holder{pool: p, key: key}
+	terms := p.opts.Terms(limit)
+	h.terms.Store(&terms)
+	h.due.index = -1
+	h.mu.demand.at = -1
+	h.level.Store(limit.Capacity)
+	return h
+}
+
+// Key is the bucket that h holds leases of.
+func (h *Holder) Key() Key { return h.key }
+
+// Limit is the limit that h last heard of.
+func (h *Holder) Limit() quota.Limit { return h.terms.Load().Limit }
+
+// TrySpend decides on a call without waiting if a lease in hand covers it or the pre-check refuses it. It is the hot path:
+// no lock, no allocation. limit is the tenant's limit now; cost is from 1 to its capacity.
+func (h *Holder) TrySpend(limit *quota.Limit, cost int64) (r Result, ok bool) {
+	t := h.terms.Load()
+	if t.Limit != *limit {
+		return Result{}, false
+	}
+	now := h.pool.clock.now()
+	r, low, ok := h.spend(t, now, cost)
+	if !ok && h.pool.opts.Coarse > 0 {
+		// A coarse clock is behind, so what it allows is good, and what it refuses has to be seen on the exact one.
+		now = h.pool.clock.exact()
+		r, low, ok = h.spend(t, now, cost)
+	}
+	switch {
+	case !ok:
+		return h.precheck(now, cost)
+	case low:
+		h.lowWater()
+	}
+	return r, true
+}
+
+// spend takes cost from one lease. It reports low once, when the leases have come down to the low-water mark.
+func (h *Holder) spend(t *Terms, now, cost int64) (r Result, low, ok bool) {
+	l, left, ok := h.local.Take(now, cost)
+	if !ok {
+		return Result{}, false, false
+	}
+	if cost > 1 {
+		h.extra.Add(cost - 1)
+	}
+	return Result{Verdict: FromLease, Remaining: min(t.Limit.Capacity, left+h.level.Load())}, l.Low(left), true
+}
+
+// precheck refuses what can be neither in the leases nor in the bucket.
+func (h *Holder) precheck(now, cost int64) (Result, bool) {
+	m := h.mark.Load()
+	if m == nil {
+		return Result{}, false
+	}
+	here := h.local.Available(now)
+	if !m.Refuses(now, cost-here) {
+		return Result{}, false
+	}
+	h.refused.add(cost)
+	h.refused.local.Add(1)
+	return Result{
+		Verdict:    RefusedLocal,
+		Remaining:  min(m.Capacity, here+whole(m.Most(now))),
+		RetryAfter: h.retryAfter(now, cost, here, m),
+	}, true
+}
+
+// Spend decides on a call, waiting for the store where it must. It fails with ctx's error, with a *StoreError when the store
+// gave no answer in time, with ErrClosed, or with ErrRetired; then nothing was decided, and what was drawn for the call goes
+// back. limit must be valid and not quota.Unlimited; cost is from 1 to its capacity.
+func (h *Holder) Spend(ctx context.Context, limit quota.Limit, cost int64) (Result, error) {
+	w, a := h.join(limit, cost)
+	if w == nil {
+		return a.result, a.err
+	}
+	h.pool.count.Waited.Add(1)
+	select {
+	case a := <-w.done:
+		return a.result, a.err
+	case <-ctx.Done():
+		if a, decided := h.leave(w); decided {
+			return a.result, a.err
+		}
+		return Result{}, ctx.Err()
+	}
+}
+
+// join decides on a call if it can be decided now; otherwise it makes it wait for a draw.
+func (h *Holder) join(limit quota.Limit, cost int64) (*waiter, answer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return nil, answer{err: h.retiredError()}
+	}
+	now := h.pool.clock.exact()
+	h.relimitLocked(limit)
+	if a, ok := h.decideLocked(now, cost, 0, h.mu.flying); ok {
+		return nil, a
+	}
+	w := &waiter{cost: cost, done: make(chan answer, 1)}
+	h.mu.waiters = append(h.mu.waiters, w)
+	h.flyLocked()
+	return w, answer{}
+}
+
+// leave takes a waiter whose caller has gone out of the queue. What a draw under way brings for it is given back when it
+// lands. If the call was decided just before, the decision stands.
+func (h *Holder) leave(w *waiter) (answer, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.decided {
+		return <-w.done, true
+	}
+	w.decided = true
+	h.dropLocked()
+	return answer{}, false
+}
+
+// decideLocked decides on a call that has waited for as many draws, if nothing has to be asked for it. asking reports
+// whether a draw is under way that the call can wait for.
+func (h *Holder) decideLocked(now, cost int64, rounds int, asking bool) (answer, bool) {
+	r, low, ok := h.spend(h.terms.Load(), now, cost)
+	if low {
+		h.lowWaterLocked(now)
+	}
+	if !ok && h.local.Available(now) >= cost && h.local.Split(now, cost) {
+		h.extra.Add(cost - 1)
+		r, ok = Result{Verdict: FromLease, Remaining: h.remaining(now)}, true
+	}
+	if ok {
+		if rounds > 0 {
+			h.extra.Add(1) // a call that waited is not one of the lease's
+			r.Verdict = FromStore
+		}
+		return answer{result: r}, true
+	}
+	switch {
+	case h.pool.closed.Load():
+		return answer{err: ErrClosed}, true
+	case h.mu.overdue, h.mu.failure != nil && now < h.mu.nextAsk:
+		return answer{err: h.mu.failure}, true
+	}
+	if r, ok := h.precheck(now, cost); ok {
+		if rounds > 0 {
+			h.refused.local.Add(-1)
+			r.Verdict = RefusedStore
+		}
+		return answer{result: r}, true
+	}
+	r = Result{Verdict: RefusedFloor}
+	switch {
+	case rounds >= maxRounds:
+		r.Verdict = RefusedRounds
+	case asking || now >= h.mu.nextAsk:
+		return answer{}, false
+	case rounds > 0:
+		r.Verdict = RefusedStore
+	}
+	h.refused.add(cost)
+	r.Remaining = h.remaining(now)
+	wait := h.retryAfter(now, cost, h.local.Available(now), h.mark.Load())
+	r.RetryAfter = max(wait, time.Duration(h.mu.nextAsk-now), time.Millisecond)
+	return answer{result: r}, true
+}
+
+// remaining is what this replica knows to be left.
+func (h *Holder) remaining(now int64) int64 {
+	return min(h.Limit().Capacity, h.local.Left(now)+h.level.Load())
+}
+
+// retryAfter is when a refused call could pass: as soon as a lease in hand or the bucket has the tokens, whichever is
+// first, and the bucket may be asked again. m may be nil.
+func (h *Holder) retryAfter(now, cost, here int64, m *precheck.Mark) time.Duration {
+	wait := int64(0)
+	if m != nil {
+		wait = m.After(now, cost-here)
+	}
+	if at, ok := h.local.When(now, cost); ok && at-now < wait {
+		return time.Duration(max(0, at-now))
+	}
+	return time.Duration(wait)
+}
+
+// retiredError is why a closed holder does not decide.
+func (h *Holder) retiredError() error {
+	if h.pool.closed.Load() {
+		return ErrClosed
+	}
+	return ErrRetired
+}
+
+// relimitLocked takes over a limit. A raise gives nothing by itself: the bucket is asked anew. A cut takes back what is
+// held beyond it.
+func (h *Holder) relimitLocked(limit quota.Limit) {
+	old := h.terms.Load()
+	if old.Limit == limit {
+		return
+	}
+	terms := h.pool.opts.Terms(limit)
+	h.terms.Store(&terms)
+	h.mark.Store(nil)
+	h.level.Store(0)
+	h.mu.nextTop = 0
+	if h.mu.failure == nil {
+		h.mu.nextAsk = 0
+	}
+	if limit.Capacity < old.Limit.Capacity || limit.PerMillisecond() < old.Limit.PerMillisecond() {
+		h.giveBackLocked(h.local.Remove(func(*localbucket.Lease) bool { return true }))
+	}
+}
+
+// refusals count what was refused since they were last taken, and locally in all.
+type refusals struct {
+	tokens, calls atomic.Int64
+	min           atomic.Int64 // smallest cost, 0 = none
+	local         atomic.Int64 // calls refused by the pre-check, ever
+}
+
+func (r *refusals) add(cost int64) {
+	r.tokens.Add(cost)
+	r.calls.Add(1)
+	for {
+		v := r.min.Load()
+		if (v != 0 && v <= cost) || r.min.CompareAndSwap(v, cost) {
+			return
+		}
+	}
+}
+
+func (r *refusals) take() (tokens, calls, smallest int64) {
+	return r.tokens.Swap(0), r.calls.Swap(0), r.min.Swap(0)
+}
+
+// whole is the number of whole tokens in a level.
+func whole(level float64) int64 {
+	return int64(max(0, math.Floor(level+1e-9)))
+}

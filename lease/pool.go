@@ -1,0 +1,155 @@
+package lease
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leaselimit/leaselimit/quota"
+)
+
+// Options are the rules of the protocol for one class of limits. leaselimit.Config documents and validates them; a Pool
+// takes them as they are, all set.
+type Options struct {
+	MaxOvershoot float64       // B as a fraction of capacity
+	LeaseShare   float64       // S as a fraction of capacity
+	TTL          time.Duration // tau
+	LeaseSize    int64         // fixed surplus per draw, 0 = adaptive
+	MaxHold      int64         // most surplus held for one tenant, 0 = by capacity and replicas
+	Timeout      time.Duration // of one call to the store
+	Replicas     int           // 0 = unknown
+	Coarse       time.Duration // resolution of the clock for spends, 0 = exact
+}
+
+// Terms are the terms of a bucket with this limit under these options.
+func (o *Options) Terms(l quota.Limit) Terms {
+	return Terms{
+		Limit:  l,
+		Budget: fraction(o.MaxOvershoot, l.Capacity),
+		Share:  fraction(o.LeaseShare, l.Capacity),
+		TTL:    o.TTL,
+	}
+}
+
+// fraction is floor(f*n), for f from 0 to 1, without the error that would make 0.1 of 30 less than 3.
+func fraction(f float64, n int64) int64 {
+	return min(n, int64(math.Floor(f*float64(n)+1e-9)))
+}
+
+func (o *Options) replicas() int64 {
+	if o.Replicas > 0 {
+		return int64(o.Replicas)
+	}
+	return 4
+}
+
+// window is how long a lease may be spent, from before it was asked for, on this replica's clock: shorter than tau by what
+// this clock may run slower than the store's.
+func (o *Options) window() time.Duration {
+	return o.TTL - o.TTL/200 - time.Millisecond - 2*o.Coarse
+}
+
+// A Pool is what the holders of one limiter share: the store, the options, the clock, the returns, the counts.
+//
+// NewPool starts nothing. A Pool runs goroutines only for draws and returns under way, and timers only while leases are
+// held; after Close there are none.
+type Pool struct {
+	store Store
+	opts  Options
+	clock clock
+	count Counters
+	rtt   peak
+
+	ctx    context.Context // of every call to the store; done when Close gives up waiting
+	cancel context.CancelFunc
+	work   sync.WaitGroup // draws and returns under way
+
+	returns returns
+	expiry  expiry
+	closing sync.Once
+	closed  atomic.Bool
+}
+
+// NewPool returns a Pool over store.
+func NewPool(store Store, opts Options) *Pool {
+	p := &Pool{store: store, opts: opts}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.clock.init(opts.Coarse)
+	p.returns.pool = p
+	p.expiry.pool = p
+	return p
+}
+
+// Counters count what the pool's holders did. What they spent each holder knows (Holder.Spent). Every surplus token goes one
+// way: SurplusTokens = spent + held + Returned + ReturnLost + Stranded, but for returns under way.
+type Counters struct {
+	Draws         atomic.Int64 // calls to Acquire
+	Failures      atomic.Int64 // of them, failed
+	ReturnCalls   atomic.Int64 // calls to Return
+	WaiterTokens  atomic.Int64 // granted to waiting callers
+	SurplusTokens atomic.Int64 // granted as surplus
+	Returned      atomic.Int64 // given back, and known to have arrived
+	ReturnLost    atomic.Int64 // given back, and not known to have arrived
+	Stranded      atomic.Int64 // leased and expired unspent
+	Waited        atomic.Int64 // calls that waited for a draw
+	Floor         atomic.Int64 // refusals by the least distance between draws
+	Late          atomic.Int64 // draws that were answered after their waiters had been failed over
+}
+
+// Counters returns the pool's live counters, to be read only.
+func (p *Pool) Counters() *Counters { return &p.count }
+
+// Now is the pool's clock for spends.
+func (p *Pool) Now() int64 { return p.clock.now() }
+
+// Options returns the options of the pool.
+func (p *Pool) Options() *Options { return &p.opts }
+
+// Close returns all leases and waits until what is under way has ended, or until ctx is done: then it cancels what is left,
+// whose tokens age out in the store, and returns ctx.Err() without waiting for a client that ignores contexts. Holders refuse
+// with ErrClosed from the moment it is called. holders are all holders of this pool. Further calls, at the same time too,
+// wait in the same way and do nothing else.
+func (p *Pool) Close(ctx context.Context, holders func(yield func(*Holder) bool)) error {
+	p.closing.Do(func() {
+		p.closed.Store(true)
+		p.expiry.stop()
+		for h := range holders {
+			h.Close()
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		p.work.Wait()
+		close(done)
+	}()
+	defer p.clock.stop()
+	defer p.cancel()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// jitter is d times a random number from lo to hi.
+func jitter(d time.Duration, lo, hi float64) time.Duration {
+	return time.Duration(float64(d) * (lo + rand.Float64()*(hi-lo)))
+}
+
+// peak follows the high end (about p99) of a series of durations: at once upwards, 1 % a sample downwards.
+type peak struct{ ns atomic.Int64 }
+
+func (p *peak) observe(d int64) {
+	for {
+		v := p.ns.Load()
+		if p.ns.CompareAndSwap(v, max(d, v-v/100)) {
+			return
+		}
+	}
+}
+
+func (p *peak) get() int64 { return p.ns.Load() }

@@ -1,0 +1,176 @@
+package lease
+
+import (
+	"github.com/leaselimit/leaselimit/localbucket"
+)
+
+// This file keeps the books of a holder: what was spent, what of it is reported, what goes back.
+
+// observeLocked tells the demand what was asked since the last draw, by calls decided here and by those of this draw that
+// wait for the first time. It reports whether calls were refused, and the smallest cost of them.
+func (h *Holder) observeLocked(now int64, calls []*waiter) (refused bool, smallest int64) {
+	most := h.pool.opts.maxHold(h.Limit().Capacity)
+	spent, extra := h.spentLocked(), h.extra.Load()
+	tokens := spent - h.mu.spentSeen
+	n := tokens - (extra - h.mu.extraSeen)
+	h.mu.spentSeen, h.mu.extraSeen = spent, extra
+	rt, rc, smallest := h.refused.take()
+	if smallest > most { // calls dearer than what may be held draw for themselves, and press nobody
+		rt, rc, smallest = 0, 0, 0
+	}
+	tokens, n = tokens+rt, n+rc
+	for _, w := range calls {
+		if w.rounds == 0 && w.cost <= most {
+			tokens, n = tokens+w.cost, n+1
+		}
+	}
+	h.mu.demand.observe(now, max(0, tokens), max(0, n), h.pool.opts.TTL)
+	return rc > 0, smallest
+}
+
+// spentLocked is the number of tokens ever spent from leases.
+func (h *Holder) spentLocked() int64 {
+	n := h.mu.spentEnded
+	for _, l := range h.local.Leases() {
+		n += l.Spent()
+	}
+	return n
+}
+
+// reportLocked puts on the request what was spent and not yet reported, and forgets it: a report is sent at most once.
+func (h *Holder) reportLocked(req *AcquireRequest) {
+	for _, l := range h.local.Leases() {
+		spent := l.Spent()
+		h.oweLocked(l.Epoch(), spent-l.Reported)
+		l.Reported = spent
+	}
+	req.Reports, h.mu.owed = h.mu.owed, [2]Report{}
+}
+
+// outLocked is how much of this replica's surplus the store counts as out, as far as this replica knows.
+func (h *Holder) outLocked() int64 {
+	n := h.mu.owed[0].Tokens + h.mu.owed[1].Tokens
+	for _, l := range h.local.Leases() {
+		n += l.Granted() - l.Reported
+	}
+	return n
+}
+
+// oweLocked notes n tokens spent of an epoch. Only the last two epochs matter: older ones have aged out in the store.
+func (h *Holder) oweLocked(epoch, n int64) {
+	if n <= 0 {
+		return
+	}
+	owed := &h.mu.owed
+	for i := range owed {
+		if owed[i].Tokens > 0 && owed[i].Epoch == epoch {
+			owed[i].Tokens += n
+			return
+		}
+	}
+	oldest := 0
+	if owed[1].Tokens == 0 || (owed[0].Tokens > 0 && owed[1].Epoch < owed[0].Epoch) {
+		oldest = 1
+	}
+	if owed[oldest].Tokens == 0 || owed[oldest].Epoch < epoch {
+		owed[oldest] = Report{Epoch: epoch, Tokens: n}
+	}
+}
+
+// endLocked closes a lease that has left the bucket and reports what of it was unspent, and what was spent and not reported.
+func (h *Holder) endLocked(l *localbucket.Lease) (unspent, unreported int64) {
+	unspent, spent := l.Close()
+	h.mu.spentEnded += spent
+	return unspent, spent - l.Reported
+}
+
+// pruneLocked drops leases that are exhausted or whose window has passed.
+func (h *Holder) pruneLocked(now int64) {
+	for _, l := range h.local.Remove(func(l *localbucket.Lease) bool { return l.Left() == 0 || now >= l.Deadline() }) {
+		unspent, spent := h.endLocked(l)
+		h.pool.count.Stranded.Add(unspent)
+		h.oweLocked(l.Epoch(), spent)
+	}
+}
+
+// sweep returns the leases that are in the last tenth of their window, and has the holder swept again when the next one
+// is.
+func (h *Holder) sweep() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now, window := h.pool.clock.exact(), int64(h.pool.opts.window())
+	h.pruneLocked(now)
+	h.giveBackLocked(h.local.Remove(func(l *localbucket.Lease) bool { return now >= l.Deadline()-window/10 }))
+	if leases := h.local.Leases(); len(leases) > 0 {
+		h.pool.expiry.schedule(h, leases[0].Deadline()-window/10)
+	}
+}
+
+// strand ends all leases without returning them: their windows may have passed.
+func (h *Holder) strand() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.local.Remove(func(*localbucket.Lease) bool { return true }) {
+		unspent, spent := h.endLocked(l)
+		h.pool.count.Stranded.Add(unspent)
+		h.oweLocked(l.Epoch(), spent)
+	}
+}
+
+// giveBackLocked closes leases that have left the bucket and returns what they hold.
+func (h *Holder) giveBackLocked(leases []*localbucket.Lease) {
+	for _, l := range leases {
+		unspent, spent := h.endLocked(l)
+		if unspent == 0 {
+			h.oweLocked(l.Epoch(), spent)
+			continue
+		}
+		h.sendBackLocked(Return{Key: h.key, Terms: *h.terms.Load(), Epoch: l.Epoch(), Unspent: unspent, Spent: spent})
+	}
+}
+
+// sendBackLocked sends tokens back that nobody here can spend any more. From now on the bucket may hold them.
+func (h *Holder) sendBackLocked(item Return) {
+	n := item.Unspent + item.Waiters
+	h.mu.sent += n
+	if m := h.mark.Load(); m != nil {
+		h.mark.Store(m.Plus(n))
+	}
+	h.pool.returns.add(h, item)
+}
+
+// arrived is told that n tokens sent back are in the bucket, or lost.
+func (h *Holder) arrived(n int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.home += n
+}
+
+// Close returns the leases of h. Calls that wait are still answered; later ones fail with ErrRetired, or ErrClosed if the
+// pool is closed.
+func (h *Holder) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return
+	}
+	h.mu.closed = true
+	if h.mu.pressed != nil {
+		h.mu.pressed.Stop()
+		h.mu.pressed = nil
+	}
+	h.pool.expiry.remove(h)
+	h.giveBackLocked(h.local.Remove(func(*localbucket.Lease) bool { return true }))
+}
+
+// Spent reports the tokens ever spent from leases, the calls among them that were decided from a lease, and the calls that
+// the pre-check refused.
+func (h *Holder) Spent() (tokens, calls, refused int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	tokens = h.spentLocked()
+	return tokens, tokens - h.extra.Load(), h.refused.local.Load()
+}
+
+// Held is the number of tokens in leases now, ready or not.
+func (h *Holder) Held() int64 { return h.local.Left(h.pool.clock.exact()) }
