@@ -1,0 +1,104 @@
+package adversary_test
+
+import (
+	"flag"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/leaselimit/leaselimit/internal/adversary"
+	"github.com/leaselimit/leaselimit/lease"
+	"github.com/leaselimit/leaselimit/membucket"
+)
+
+var (
+	episodes = flag.Uint64("episodes", 100_000, "episodes against the store")
+	first    = flag.Uint64("seed", 1, "seed of the first episode")
+)
+
+// outcomes plays n episodes and counts the violations, and those that reached nine tenths of a budget that can be reached:
+// one that the leases can hold.
+type tally struct {
+	violated, reached, reachable int
+	closest                      float64 // to the bound, from below; above 0 is beyond
+	worst                        string
+}
+
+func (s *tally) add(o adversary.Outcome) {
+	if over := o.Overshoot - float64(o.Budget); s.worst == "" || over > s.closest {
+		s.closest, s.worst = over, o.Setting
+	}
+	if o.Violated() {
+		s.violated++
+	}
+	if o.Budget > 0 && o.Share >= o.Budget {
+		s.reachable++
+		if o.Overshoot >= 0.9*float64(o.Budget) {
+			s.reached++
+		}
+	}
+}
+
+func play(t *testing.T, from, n uint64, store func() lease.Store, rules adversary.Rules) (s tally) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		st := store()
+		for seed := from; seed < from+n; seed++ {
+			s.add(adversary.Run(seed, st, rules))
+		}
+	})
+	return s
+}
+
+// TestBoundHolds is the claim of the library: no attack gets above the budget, and the attacks are good enough to reach it.
+func TestBoundHolds(t *testing.T) {
+	t.Parallel()
+	const parts = 4
+	for part := range uint64(parts) {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			n := *episodes / parts
+			s := play(t, *first+part*n, n, func() lease.Store { return membucket.New() }, adversary.Rules{})
+			t.Logf("seeds %d to %d: %+v", *first+part*n, *first+(part+1)*n-1, s)
+			assert.Zero(t, s.violated, s.worst)
+			assert.Greater(t, s.reached, s.reachable/20, "the adversary is weak")
+		})
+	}
+}
+
+// TestOracle shows that the oracle sees each rule: with it switched off in a copy, the bound breaks.
+func TestOracle(t *testing.T) {
+	t.Parallel()
+	const n = 20_000
+	t.Run("all rules", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, 1, n, func() lease.Store { return newCopied("") }, adversary.Rules{})
+		assert.Zero(t, s.violated, s.worst)
+	})
+	for _, off := range []string{
+		"R1: refill before reports", "R2: piecewise across borders", "R3: epochs are named",
+		"surplus is counted", "refill cap", "late waiters' tokens are credited less the refill",
+	} {
+		t.Run("without "+off, func(t *testing.T) {
+			t.Parallel()
+			s := play(t, 1, n, func() lease.Store { return newCopied(off) }, adversary.Rules{})
+			t.Logf("%+v", s)
+			assert.Positive(t, s.violated)
+		})
+	}
+	for name, rules := range map[string]adversary.Rules{
+		"R4: reports are sent once":         {ReportTwice: true},
+		"R4: returns are sent once":         {ReturnTwice: true},
+		"waiters' tokens go back":           {KeepWaiters: true},
+		"leases end":                        {SpendExpired: true},
+		"the window counts from the asking": {WindowOnReply: true},
+	} {
+		t.Run("without "+name, func(t *testing.T) {
+			t.Parallel()
+			s := play(t, 1, n, func() lease.Store { return membucket.New() }, rules)
+			t.Logf("%+v", s)
+			assert.Positive(t, s.violated)
+		})
+	}
+}
