@@ -1,0 +1,273 @@
+package leaselimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/leaselimit/leaselimit/lease"
+	"github.com/leaselimit/leaselimit/quota"
+)
+
+// A Limiter holds each tenant to its limit of one class, together with all other replicas that use the same store. It is
+// safe for concurrent use. Make one for each class and process, not one for each request.
+type Limiter struct {
+	cfg   Config
+	fixed *quota.Limit // the limit of every tenant, if Config.Limits is quota.Fixed
+	pool  *lease.Pool
+
+	tenants tenants
+	count   counters
+	state   storeState
+	closed  atomic.Bool
+}
+
+// New returns a Limiter over store. It starts nothing and asks nothing; a store that is away is met by the first call. The
+// store is not closed by the limiter. Errors name the field of cfg and its bound.
+func New(store lease.Store, cfg Config) (*Limiter, error) {
+	if store == nil {
+		return nil, errors.New("leaselimit: store is nil")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	l := &Limiter{cfg: cfg, pool: lease.NewPool(store, cfg.options())}
+	if limit, ok := quota.FixedLimit(cfg.Limits); ok {
+		l.fixed = &limit
+	}
+	l.tenants.limiter = l
+	return l, nil
+}
+
+// Allow is AllowN with a cost of 1.
+func (l *Limiter) Allow(ctx context.Context, tenant string) (Decision, error) {
+	return l.AllowN(ctx, tenant, 1)
+}
+
+// AllowN decides whether tenant may spend cost tokens now, and spends them if so: all or none. Almost always it decides from
+// memory; otherwise it waits for the store, at most Config.StoreTimeout and no longer than ctx.
+//
+// A non-nil error means that no decision was made and nothing was spent: ctx is done, the limiter is closed, the cost or the
+// tenant is invalid, or Config.Limits failed or gave an invalid limit (it matches [quota.ErrInvalid]). A store that does not
+// answer is no error: Config.OnFailure decides. A cost above the capacity is refused, with RetryAfter [Never].
+func (l *Limiter) AllowN(ctx context.Context, tenant string, cost int64) (Decision, error) {
+	limit, err := l.admit(ctx, tenant, cost)
+	if err != nil {
+		return Decision{}, err
+	}
+	if t := l.tenants.load(tenant); t != nil {
+		if d, ok := l.fast(t, &limit, cost); ok {
+			return d, nil
+		}
+	}
+	return l.slow(ctx, tenant, limit, cost)
+}
+
+// admit checks the arguments of a call and looks up the limit.
+func (l *Limiter) admit(ctx context.Context, tenant string, cost int64) (quota.Limit, error) {
+	switch {
+	case l.closed.Load():
+		return quota.Limit{}, l.failed(ErrClosed)
+	case cost < 1:
+		return quota.Limit{}, l.failed(ErrInvalidCost)
+	case tenant == "":
+		return quota.Limit{}, l.failed(ErrInvalidTenant)
+	case l.fixed != nil:
+		return *l.fixed, nil
+	}
+	limit, err := l.lookUp(ctx, tenant)
+	if err != nil {
+		return limit, l.failed(err)
+	}
+	return limit, nil
+}
+
+func (l *Limiter) failed(err error) error {
+	l.count.errors.Add(1)
+	return err
+}
+
+// lookUp asks Config.Limits.
+func (l *Limiter) lookUp(ctx context.Context, tenant string) (quota.Limit, error) {
+	if l.fixed != nil {
+		return *l.fixed, nil
+	}
+	limit, err := l.cfg.Limits.Limit(ctx, tenant)
+	if err != nil {
+		return quota.Limit{}, fmt.Errorf("leaselimit: limit lookup: %w", err)
+	}
+	if err := limit.Validate(); err != nil {
+		return quota.Limit{}, fmt.Errorf("leaselimit: limit lookup: %w", err)
+	}
+	return limit, nil
+}
+
+// fast decides from what is in memory, if that can decide.
+func (l *Limiter) fast(t *tenant, limit *quota.Limit, cost int64) (Decision, bool) {
+	r, ok := t.holder.TrySpend(limit, cost)
+	if !ok {
+		return Decision{}, false
+	}
+	t.touch()
+	return l.decision(*limit, r), true
+}
+
+// slow decides on every call that memory could not.
+func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost int64) (Decision, error) {
+	switch {
+	case limit.IsUnlimited():
+		l.count.unlimited.Add(1)
+		return Decision{Allowed: true, Source: SourceLease, Limit: limit, Remaining: math.MaxInt64}, nil
+	case cost > limit.Capacity:
+		l.count.never.Add(1)
+		return l.shadow(Decision{Source: SourcePrecheck, Limit: limit, RetryAfter: Never}), nil
+	case ctx.Err() != nil:
+		return Decision{}, l.failed(undecided(ctx.Err()))
+	}
+	for {
+		t := l.tenants.get(name, limit)
+		t.touch()
+		r, err := t.holder.Spend(ctx, limit, cost)
+		switch {
+		case err == nil:
+			l.state.answered(l, r)
+			return l.decision(limit, r), nil
+		case errors.Is(err, lease.ErrRetired): // evicted between the two lines above
+			continue
+		case errors.Is(err, lease.ErrClosed):
+			return Decision{}, l.failed(ErrClosed)
+		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+			return Decision{}, l.failed(undecided(err))
+		}
+		l.state.failed(l, err)
+		return l.shadow(l.fallback(t, limit, cost)), nil
+	}
+}
+
+// decision is the public form of a holder's result.
+func (l *Limiter) decision(limit quota.Limit, r lease.Result) Decision {
+	d := Decision{Limit: limit, Remaining: r.Remaining}
+	switch r.Verdict {
+	case lease.FromLease:
+		d.Allowed, d.Source = true, SourceLease
+		return d
+	case lease.FromStore:
+		l.count.allowedStore.Add(1)
+		d.Allowed, d.Source = true, SourceStore
+		return d
+	case lease.RefusedLocal:
+		d.Source = SourcePrecheck
+	case lease.RefusedFloor:
+		l.count.refusedFloor.Add(1)
+		d.Source = SourcePrecheck
+	default:
+		l.count.refusedStore.Add(1)
+		d.Source = SourceStore
+	}
+	d.RetryAfter = r.RetryAfter
+	return l.shadow(d)
+}
+
+// shadow lets a refused call pass if Config.Shadow says so.
+func (l *Limiter) shadow(d Decision) Decision {
+	if l.cfg.Shadow && !d.Allowed {
+		l.count.shadowed.Add(1)
+		d.Allowed, d.Shadowed, d.RetryAfter = true, true, 0
+	}
+	return d
+}
+
+// Wait blocks until cost tokens are spent for tenant, or fails: with ctx's error when it is done; at once, with a
+// [*RefusedError], when the cost can never pass or not before ctx's deadline (this one matches [context.DeadlineExceeded]);
+// and with the errors of AllowN. When it fails it has spent nothing. Callers that wait are not served in order.
+func (l *Limiter) Wait(ctx context.Context, tenant string, cost int64) error {
+	for {
+		d, err := l.AllowN(ctx, tenant, cost)
+		if err != nil {
+			return err
+		}
+		if d.Allowed {
+			return nil
+		}
+		if d.RetryAfter == Never {
+			return &RefusedError{Decision: d}
+		}
+		wait := max(d.RetryAfter, time.Millisecond)
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+			return &RefusedError{Decision: d, cause: context.DeadlineExceeded}
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return undecided(err)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Peek reports, after asking the store once, whether a cost of 1 would pass now, what remains, and when it could pass. It
+// spends nothing.
+func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
+	limit, err := l.admit(ctx, tenant, 1)
+	switch {
+	case err != nil:
+		return Decision{}, err
+	case limit.IsUnlimited():
+		return Decision{Allowed: true, Source: SourceLease, Limit: limit, Remaining: math.MaxInt64}, nil
+	case limit.Capacity == 0:
+		return Decision{Source: SourcePrecheck, Limit: limit, RetryAfter: Never}, nil
+	}
+	t := l.tenants.get(tenant, limit)
+	r, err := t.holder.Peek(ctx, limit)
+	switch {
+	case err == nil:
+		return Decision{
+			Allowed: r.Allowed(), Source: SourceStore, Limit: limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter,
+		}, nil
+	case ctx.Err() != nil:
+		return Decision{}, l.failed(undecided(ctx.Err()))
+	}
+	l.state.failed(l, err)
+	return l.peekFallback(t, limit), nil
+}
+
+// Reset fills tenant's bucket up: the store's at once, and in force in every replica within 6 s. Leases that are out stay
+// out. It fails with ctx's error, or the store's.
+func (l *Limiter) Reset(ctx context.Context, tenant string) error {
+	limit, err := l.admit(ctx, tenant, 1)
+	switch {
+	case err != nil:
+		return err
+	case limit.IsUnlimited():
+		return nil
+	}
+	t := l.tenants.get(tenant, limit)
+	t.fallback.reset()
+	if err := t.holder.Reset(ctx); err != nil {
+		return l.failed(fmt.Errorf("leaselimit: reset: %w", err))
+	}
+	return nil
+}
+
+// Close returns all leases to the store and ends everything that the limiter started. It waits until that is done, or for
+// ctx; then what was not returned comes back by itself within 2*LeaseTTL, and Close returns ctx's error. Calls under way are
+// still answered; later calls return [ErrClosed]. Closing again waits for the first Close and returns nil.
+func (l *Limiter) Close(ctx context.Context) error {
+	l.closed.Store(true)
+	if err := l.pool.Close(ctx, l.tenants.holders); err != nil {
+		return fmt.Errorf("leaselimit: close: %w", err)
+	}
+	return nil
+}

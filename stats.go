@@ -1,0 +1,119 @@
+package leaselimit
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/leaselimit/leaselimit/quota"
+)
+
+// Stats is a snapshot of what a Limiter did since New. Counts of calls add up: Allowed() + Refused() + Errors is the number
+// of calls, whose shadowed ones are counted as refused.
+type Stats struct {
+	// Calls allowed: from a lease, by the store, by the failure policy, and of unlimited tenants.
+	AllowedLease, AllowedStore, AllowedFallback, AllowedUnlimited int64
+	// Calls refused: by the pre-check, by the store, by the least distance between draws of a tenant (the one refusal that
+	// may be wrong about the store), by the failure policy, and for a cost above the capacity.
+	RefusedPrecheck, RefusedStore, RefusedFloor, RefusedFallback, RefusedNever int64
+	// Errors are calls that were not decided. Shadowed are refusals that Config.Shadow let pass.
+	Errors, Shadowed int64
+	// Waited are calls that waited for the store.
+	Waited int64
+
+	// Draws and Returns are calls to the store; DrawFailures of the draws failed, LateDraws were answered after
+	// Config.StoreTimeout.
+	Draws, DrawFailures, LateDraws, Returns int64
+
+	// Tokens, of leases: granted = spent + returned + lost + stranded + held, but for returns under way. Lost were
+	// returned without the store's word that they arrived; stranded expired unspent.
+	TokensGranted, TokensSpent, TokensReturned, TokensLost, TokensStranded, TokensHeld int64
+	// TokensWaiters were granted to calls that waited.
+	TokensWaiters int64
+
+	// Tenants are in memory now; Evicted made room.
+	Tenants, Evicted int64
+	// Degraded reports that the store's last word is missing and Config.OnFailure decides.
+	Degraded bool
+}
+
+// Allowed is the number of calls allowed, but for shadowed ones.
+func (s Stats) Allowed() int64 {
+	return s.AllowedLease + s.AllowedStore + s.AllowedFallback + s.AllowedUnlimited
+}
+
+// Refused is the number of calls refused, with shadowed ones.
+func (s Stats) Refused() int64 {
+	return s.RefusedPrecheck + s.RefusedStore + s.RefusedFloor + s.RefusedFallback + s.RefusedNever
+}
+
+// StoreCalls is the number of calls to the store.
+func (s Stats) StoreCalls() int64 { return s.Draws + s.Returns }
+
+type counters struct {
+	allowedStore, allowedFallback, unlimited    atomic.Int64
+	refusedStore, refusedFloor, refusedFallback atomic.Int64
+	never, errors, shadowed                     atomic.Int64
+}
+
+// spent is what holders know of calls decided from memory.
+type spent struct{ tokens, calls, refused, held int64 }
+
+func (s *spent) add(t *tenant) {
+	tokens, calls, refused := t.holder.Spent()
+	s.tokens += tokens
+	s.calls += calls
+	s.refused += refused
+	s.held += t.holder.Held()
+}
+
+// Stats returns the counts. It visits every tenant in memory.
+func (l *Limiter) Stats() Stats {
+	c, p := &l.count, l.pool.Counters()
+	s := Stats{
+		AllowedStore: c.allowedStore.Load(), AllowedFallback: c.allowedFallback.Load(), AllowedUnlimited: c.unlimited.Load(),
+		RefusedStore: c.refusedStore.Load(), RefusedFloor: c.refusedFloor.Load(),
+		RefusedFallback: c.refusedFallback.Load(), RefusedNever: c.never.Load(),
+		Errors: c.errors.Load(), Shadowed: c.shadowed.Load(), Waited: p.Waited.Load(),
+		Draws: p.Draws.Load(), DrawFailures: p.Failures.Load(), LateDraws: p.Late.Load(), Returns: p.ReturnCalls.Load(),
+		TokensGranted: p.SurplusTokens.Load(), TokensReturned: p.Returned.Load(), TokensLost: p.ReturnLost.Load(),
+		TokensStranded: p.Stranded.Load(), TokensWaiters: p.WaiterTokens.Load(),
+		Degraded: l.state.down.Load(),
+	}
+	ts := &l.tenants
+	ts.mu.Lock()
+	sum := ts.mu.retired
+	s.Evicted, s.Tenants = ts.mu.evicted, int64(len(ts.mu.ring))
+	ring := append([]*tenant(nil), ts.mu.ring...)
+	ts.mu.Unlock()
+	for _, t := range ring {
+		sum.add(t)
+	}
+	s.AllowedLease, s.RefusedPrecheck = sum.calls, sum.refused
+	s.TokensSpent, s.TokensHeld = sum.tokens, sum.held
+	return s
+}
+
+// A Bound is the guarantee in force for a tenant: in every window of length t, over all replicas,
+// admitted <= Limit.Capacity + refill*t + Tokens. See docs/accuracy.md for the proof and for what stands beside it.
+type Bound struct {
+	// Tokens is the overshoot budget: floor(MaxOvershoot*Capacity), 0 in exact mode.
+	Tokens int64
+	// The inputs.
+	Limit        quota.Limit
+	MaxOvershoot float64
+	// Share is the most that may be leased out at once, in tokens: floor(LeaseShare*Capacity).
+	Share int64
+}
+
+// Bound returns the bound in force for tenant. Its limit comes from Config.Limits, waited for at most Config.StoreTimeout; the
+// zero Bound means that it is unknown, or that the tenant is unlimited.
+func (l *Limiter) Bound(tenant string) Bound {
+	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.StoreTimeout)
+	defer cancel()
+	limit, err := l.lookUp(ctx, tenant)
+	if err != nil || limit.IsUnlimited() {
+		return Bound{Limit: limit}
+	}
+	terms := l.pool.Options().Terms(limit)
+	return Bound{Tokens: terms.Budget, Limit: limit, MaxOvershoot: l.cfg.MaxOvershoot, Share: terms.Share}
+}
