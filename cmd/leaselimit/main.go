@@ -1,0 +1,34 @@
+// Command leaselimit shows several replicas holding one limit together, and looks after buckets in Redis.
+//
+//	leaselimit demo      runs replicas against one shared bucket and reports what they admitted
+//	leaselimit inspect   shows a tenant's bucket in Redis
+//	leaselimit reset     fills a tenant's bucket in Redis up
+//
+// Exit status: 0; 1 if the command failed or the demo broke its bound; 2 for wrong usage.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/bucket"
+	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/cli"
+	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/demo"
+)
+
+var program = cli.Program{
+	Name: "leaselimit",
+	Commands: []cli.Command{
+		demo.Command,
+		bucket.InspectCommand,
+		bucket.ResetCommand,
+	},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second interrupt ends the process as if nobody listened
+	os.Exit(program.Run(ctx, os.Args[1:], cli.Streams{Out: os.Stdout, Err: os.Stderr}))
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/leaselimit/leaselimit/internal/redistest"
+	"github.com/stretchr/testify/require"
+)
+
+// asProgram lets the test binary be the program: a real process, with the coverage and the race detector of the tests.
+const asProgram = "LEASELIMIT_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	redistest.Main(m)
+}
+
+func process(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TERM=xterm", "NO_COLOR=")
+	return cmd
+}
+
+func status(t *testing.T, err error) int {
+	t.Helper()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode()
+	}
+	require.NoError(t, err)
+	return 0
+}
+
+func TestExitStatuses(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want int
+	}{
+		{nil, 2},
+		{[]string{"help"}, 0},
+		{[]string{"demo", "-h"}, 0},
+		{[]string{"demo", "-traffic", "jam"}, 2},
+		{[]string{"demo", "-duration", "50ms"}, 0},
+		{[]string{"inspect"}, 2},
+		{[]string{"inspect", "-redis", "127.0.0.1:1", "t"}, 1},
+		{[]string{"reset", "-redis", "127.0.0.1:1", "t"}, 1},
+		{[]string{"tune-in"}, 2},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.want, status(t, process(t, tt.args...).Run()))
+		})
+	}
+}
+
+func TestInspectAndReset(t *testing.T) {
+	prefix := redistest.Prefix(t)
+	for _, tt := range []struct{ name, want string }{
+		{"inspect", "no record: the bucket is full"},
+		{"reset", "no record, the bucket was full."},
+	} {
+		out, err := process(t, tt.name, "-redis", redistest.Addr(t), "-prefix", prefix, "acme").Output()
+		require.NoError(t, err)
+		require.Contains(t, string(out), tt.want)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	cmd := process(t, "demo", "-duration", "5m", "-refill", "20")
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(stdout)
+	var text strings.Builder
+	for lines.Scan() {
+		text.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "offered") && !strings.Contains(lines.Text(), "admitted, with") {
+			break // a line of the run that is on
+		}
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	for lines.Scan() {
+		text.WriteString(lines.Text() + "\n")
+	}
+	require.Equal(t, 0, status(t, cmd.Wait()))
+	require.Contains(t, text.String(), "Interrupted after")
+	require.Contains(t, text.String(), "the bound held")
+}
+
+// onTerminal is all that a run writes on a terminal, and what of it goes to a standard output that is none if there is one.
+func onTerminal(t *testing.T, stdout io.Writer, env []string, args ...string) string {
+	t.Helper()
+	cmd := process(t, args...)
+	cmd.Env = append(cmd.Env, env...)
+	screen, tty, err := pty.Open()
+	require.NoError(t, err)
+	defer screen.Close()
+	require.NoError(t, pty.Setsize(screen, &pty.Winsize{Rows: 30, Cols: 100}))
+	cmd.Stdout, cmd.Stderr = tty, tty
+	if stdout != nil {
+		cmd.Stdout = stdout
+	}
+	require.NoError(t, cmd.Start())
+	require.NoError(t, tty.Close())
+	var text bytes.Buffer
+	_, _ = text.ReadFrom(screen) // it ends with an error when the last process has let go of the terminal
+	require.NoError(t, cmd.Wait())
+	return text.String()
+}
+
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	text := onTerminal(t, nil, nil, "demo", "-duration", "600ms", "-replicas", "2")
+	require.Contains(t, text, "replica    offered   admitted    refused  store calls     held")
+	require.Contains(t, text, "\x1b[7A\x1b[J", "the table is drawn in place")
+	require.Contains(t, text, "100% ████████████████████████████████████████ 0.6s of 600ms")
+	require.Contains(t, text, "\x1b[32mthe bound held\x1b[0m")
+	require.NotContains(t, text, "held \x1b", "no lines besides")
+}
+
+func TestNoColor(t *testing.T) {
+	t.Parallel()
+	text := onTerminal(t, nil, []string{"NO_COLOR=1"}, "demo", "-duration", "300ms")
+	require.NotContains(t, text, "m\x1b[", "no colours")
+	require.NotContains(t, text, "\x1b[1m")
+	require.NotContains(t, text, "\x1b[32m")
+	require.Contains(t, text, "\x1b[J")
+	require.Contains(t, text, "the bound held")
+}
+
+func TestDumbTerminal(t *testing.T) {
+	t.Parallel()
+	text := onTerminal(t, nil, []string{"TERM=dumb"}, "demo", "-duration", "300ms")
+	require.NotContains(t, text, "\x1b")
+	require.Contains(t, text, "the bound held")
+}
+
+// With -json the table is beside the object, not in it.
+func TestTerminalBesideJSON(t *testing.T) {
+	t.Parallel()
+	var stdout bytes.Buffer
+	text := onTerminal(t, &stdout, nil, "demo", "-duration", "300ms", "-json")
+	require.Contains(t, text, "store calls")
+	require.True(t, strings.HasPrefix(stdout.String(), "{\n"))
+	require.True(t, strings.HasSuffix(stdout.String(), "}\n"))
+}
