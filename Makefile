@@ -3,12 +3,13 @@
 #   DEMO_FLAGS   flags of the demo, as in make demo DEMO_FLAGS='-replicas 8 -traffic burst'
 #   TESTFLAGS    flags of go test, as in make test TESTFLAGS='-run Wait -v'
 #   FUZZTIME     how long each fuzz target runs
-#   BENCH        which benchmarks run, and COUNT how often
+#   BENCH        which benchmarks run, COUNT how often, BENCHTIME how long each time
 
 GO        ?= go
 FUZZTIME  ?= 10s
 BENCH     ?= .
 COUNT     ?= 6
+BENCHTIME ?= 1s
 
 # The tools are built at these versions when they are first used, and are no part of the module.
 GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -61,7 +62,7 @@ fuzz: ## Run every fuzz target for FUZZTIME
 
 .PHONY: bench
 bench: provision ## Run the benchmarks, beside the peers; pipe the output into benchstat
-	cd bench && $(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./...
+	cd bench && $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./...
 
 .PHONY: cover
 cover: provision ## Write the coverage of all tests to coverage.out and show the sum

@@ -181,7 +181,7 @@ func TestAT7_MergedCallersGetNoMoreThanTheirDrawGrants(t *testing.T) {
 		synctest.Wait()
 		admitted := 0
 		for _, p := range all {
-			require.True(t, p.done)
+			require.True(t, p.done.Load())
 			require.NoError(t, p.err)
 			if p.Allowed {
 				admitted++

@@ -50,12 +50,12 @@ func TestSF1_CancelOfOneCallerDoesNotFailOthers(t *testing.T) {
 		time.Sleep(10 * ms)
 		cancel()
 		synctest.Wait()
-		require.True(t, first.done, "a caller that cancels does not wait")
+		require.True(t, first.done.Load(), "a caller that cancels does not wait")
 		require.ErrorIs(t, first.err, context.Canceled)
 		time.Sleep(500 * ms)
 		synctest.Wait()
 		for _, p := range rest {
-			require.True(t, p.done)
+			require.True(t, p.done.Load())
 			require.NoError(t, p.err)
 			assert.True(t, p.Allowed)
 		}
@@ -206,7 +206,7 @@ func TestSF11_AWaiterIsWokenByTheAnswer(t *testing.T) {
 			p := start(t.Context(), lim, "acme", 13_000) // more than is ever held
 			time.Sleep(2 * ms)
 			synctest.Wait()
-			require.True(t, p.done, "a round trip is enough")
+			require.True(t, p.done.Load(), "a round trip is enough")
 			require.Equal(t, 2*ms, p.took)
 		}
 	})
@@ -230,7 +230,7 @@ func TestSF12_CallersDoNotPileUpBehindAStoreThatHangs(t *testing.T) {
 		time.Sleep(10 * ms)
 		synctest.Wait()
 		for _, p := range all {
-			require.True(t, p.done)
+			require.True(t, p.done.Load())
 			require.ErrorIs(t, p.err, context.DeadlineExceeded)
 			require.Equal(t, 10*ms, p.took)
 		}
@@ -305,7 +305,7 @@ func TestSF15_AFailureOfASharedDrawReachesAll(t *testing.T) {
 				synctest.Wait()
 				n := 0
 				for _, p := range all {
-					require.True(t, p.done, "a failed draw fails over every waiter, once")
+					require.True(t, p.done.Load(), "a failed draw fails over every waiter, once")
 					require.NoError(t, p.err)
 					assert.True(t, p.Degraded())
 					if p.Allowed {

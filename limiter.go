@@ -238,6 +238,8 @@ func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
 		}, nil
 	case ctx.Err() != nil:
 		return Decision{}, l.failed(undecided(ctx.Err()))
+	case errors.Is(err, lease.ErrClosed):
+		return Decision{}, l.failed(ErrClosed)
 	}
 	l.state.failed(l, err)
 	return l.peekFallback(t, limit), nil
@@ -256,6 +258,9 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 	t := l.tenants.get(tenant, limit)
 	t.fallback.reset()
 	if err := t.holder.Reset(ctx); err != nil {
+		if errors.Is(err, lease.ErrClosed) {
+			err = ErrClosed
+		}
 		return l.failed(fmt.Errorf("leaselimit: reset: %w", err))
 	}
 	return nil

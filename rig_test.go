@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,13 +208,13 @@ func calls(t testing.TB, lim *leaselimit.Limiter, tenant string, n int) (allowed
 	return allowed
 }
 
-// pending is a call under way. Its fields may be read once it is done and the bubble at rest.
+// pending is a call under way. Its fields may be read once it is done.
 type pending struct {
 	leaselimit.Decision
 
 	err  error
 	took time.Duration
-	done bool
+	done atomic.Bool
 }
 
 // start starts a call.
@@ -222,7 +223,8 @@ func start(ctx context.Context, lim *leaselimit.Limiter, tenant string, cost int
 	begin := time.Now()
 	go func() {
 		d, err := lim.AllowN(ctx, tenant, cost)
-		p.Decision, p.err, p.took, p.done = d, err, time.Since(begin), true
+		p.Decision, p.err, p.took = d, err, time.Since(begin)
+		p.done.Store(true)
 	}()
 	synctest.Wait()
 	return p

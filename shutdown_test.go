@@ -249,17 +249,17 @@ func TestSL9_CloseReturnsWhatIsUnspentOnce(t *testing.T) {
 			require.Equal(t, 6, calls(t, lim, "acme", 6))
 			s.onAcquire(late(20 * ms))
 			p := start(t.Context(), lim, "acme", 100)
-			closed := false
+			var closed atomic.Bool
 			go func() {
 				assert.NoError(t, lim.Close(context.Background()))
-				closed = true
+				closed.Store(true)
 			}()
 			synctest.Wait()
-			assert.False(t, closed, "a draw is under way")
+			assert.False(t, closed.Load(), "a draw is under way")
 			time.Sleep(20 * ms)
 			synctest.Wait()
-			require.True(t, p.done, "a call under way is answered")
-			assert.True(t, closed)
+			require.True(t, p.done.Load(), "a call under way is answered")
+			assert.True(t, closed.Load())
 			tokens, out := level(t, s, "acme", still(1000))
 			spent := 6.0
 			if p.Allowed {
@@ -276,6 +276,10 @@ func TestSL9_CloseReturnsWhatIsUnspentOnce(t *testing.T) {
 			for i := range 1000 {
 				require.True(t, call(t, lim, fmt.Sprint(i), 1).Allowed)
 			}
+			s.onReturn(func(_ context.Context, next func() error) error {
+				time.Sleep(5 * ms)
+				return next()
+			})
 			trips := lim.Stats().Returns
 			require.NoError(t, lim.Close(t.Context()))
 			assert.Equal(t, int64(20_000), unspent(s))

@@ -56,14 +56,12 @@ type counters struct {
 }
 
 // spent is what holders know of calls decided from memory.
-type spent struct{ tokens, calls, refused, held int64 }
+type spent struct{ tokens, calls, refused int64 }
 
-func (s *spent) add(t *tenant) {
-	tokens, calls, refused := t.holder.Spent()
+func (s *spent) add(tokens, calls, refused int64) {
 	s.tokens += tokens
 	s.calls += calls
 	s.refused += refused
-	s.held += t.holder.Held()
 }
 
 // Stats returns the counts. It visits every tenant in memory.
@@ -86,10 +84,11 @@ func (l *Limiter) Stats() Stats {
 	ring := append([]*tenant(nil), ts.mu.ring...)
 	ts.mu.Unlock()
 	for _, t := range ring {
-		sum.add(t)
+		sum.add(t.holder.Spent())
+		s.TokensHeld += t.holder.Held()
 	}
-	s.AllowedLease, s.RefusedPrecheck = sum.calls, sum.refused
-	s.TokensSpent, s.TokensHeld = sum.tokens, sum.held
+	s.AllowedLease, s.RefusedPrecheck = sum.calls-p.LateExtra.Load(), sum.refused+p.LateRefused.Load()
+	s.TokensSpent = sum.tokens
 	return s
 }
 

@@ -135,9 +135,9 @@ func (ts *tenants) victimLocked() int {
 
 func (ts *tenants) evictLocked(t *tenant) {
 	ts.byName.Delete(t.name)
-	t.holder.Close()
+	tokens, calls, refused := t.holder.Retire()
 	ts.mu.evicted++
-	ts.mu.retired.add(t)
+	ts.mu.retired.add(tokens, calls, refused)
 }
 
 // holders yields the holders of all tenants.

@@ -280,7 +280,7 @@ func TestPF1_ASlowTenantHoldsNobodyUp(t *testing.T) {
 		}
 		require.True(t, call(t, lim, "new", 1).Allowed)
 		assert.Zero(t, time.Since(begin))
-		assert.False(t, p.done)
+		assert.False(t, p.done.Load())
 		time.Sleep(time.Second)
 	})
 }

@@ -27,13 +27,17 @@ func await[T any](ctx context.Context, p *Pool, op string, call func(context.Con
 		err   error
 	}
 	done := make(chan outcome, 1)
+	var zero T
+	if !p.enter() {
+		return zero, ErrClosed
+	}
 	go func() {
+		defer p.work.Done()
 		reply, err := ask(p, op, call)
 		done <- outcome{reply, err}
 	}()
 	late := time.NewTimer(p.opts.Timeout)
 	defer late.Stop()
-	var zero T
 	select {
 	case o := <-done:
 		return o.reply, o.err

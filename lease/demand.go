@@ -74,7 +74,7 @@ func (o *Options) horizon(t *Terms) time.Duration {
 	if fill >= float64(most) {
 		return most
 	}
-	return max(time.Millisecond, time.Duration(fill))
+	return max(floor, time.Duration(fill))
 }
 
 // full is the part of the capacity above which one token is leased ahead even where it does not pay: nobody misses it.

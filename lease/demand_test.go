@@ -150,7 +150,7 @@ func TestHorizon(t *testing.T) {
 		{quota.PerSecond(100, 100), 125 * time.Millisecond}, // C/(8r)
 		{quota.PerSecond(10, 800), 2500 * time.Millisecond}, // at most tau/4
 		{quota.Limit{Capacity: 5}, 2500 * time.Millisecond},
-		{quota.PerSecond(1e9, 1), time.Millisecond}, // never 0
+		{quota.PerSecond(1e9, 1), floor}, // the least distance between draws
 	} {
 		o := Options{TTL: 10 * time.Second}
 		assert.Equal(t, tt.want, o.horizon(&Terms{Limit: tt.limit}), "%v", tt.limit)

@@ -17,6 +17,7 @@ type draw struct {
 	calls  []*waiter
 	pays   bool  // leasing ahead pays for this tenant
 	sent   int64 // when it was sent; a lease's window counts from here
+	jumps  int64 // of the clock, until then
 	home   int64 // tokens given back that had arrived by then
 	failed bool  // past the timeout: its calls have been failed over
 	landed bool
@@ -34,9 +35,7 @@ func (h *Holder) flyLocked() {
 
 func (h *Holder) fly() {
 	p := h.pool
-	if p.clock.jumped() {
-		p.expiry.endAll()
-	}
+	p.lookAtClock()
 	for d := h.depart(); d != nil; d = h.depart() {
 		late := time.AfterFunc(p.opts.Timeout, func() { h.failOver(d) })
 		p.count.Draws.Add(1)
@@ -44,6 +43,7 @@ func (h *Holder) fly() {
 			return p.store.Acquire(ctx, d.req)
 		})
 		late.Stop()
+		p.lookAtClock()
 		h.land(d, grant, err)
 	}
 }
@@ -56,7 +56,7 @@ func (h *Holder) depart() *draw {
 	now := h.pool.clock.exact()
 	h.pruneLocked(now)
 	for _, w := range h.mu.waiters {
-		if a, ok := h.decideLocked(now, w.cost, w.rounds, false); ok {
+		if a, ok := h.decideLocked(now, w.cost, w.rounds, true); ok {
 			w.decide(a)
 		}
 	}
@@ -71,14 +71,14 @@ func (h *Holder) depart() *draw {
 // drawLocked makes up a draw, or nil if there is nothing to ask.
 func (h *Holder) drawLocked(now int64) *draw {
 	o, t := &h.pool.opts, h.terms.Load()
-	topUp := h.mu.topUp
-	h.mu.topUp = false
+	topUp := h.mu.topUp || (h.mu.low && 2*h.local.Left(now) <= h.wantLocked(now)+h.local.Left(now))
+	h.mu.topUp, h.mu.low = false, false
 	if len(h.mu.waiters) == 0 && (!topUp || h.mu.closed || h.pool.closed.Load()) {
 		return nil
 	}
 
-	d := &draw{calls: slices.Clone(h.mu.waiters), home: h.mu.home}
-	refused, smallest := h.observeLocked(now, d.calls)
+	d := &draw{calls: slices.Clone(h.mu.waiters), home: h.mu.home, jumps: h.pool.jumps.Load()}
+	refused, smallest := h.observeLocked(now)
 	d.pays = h.mu.demand.pays
 	d.req = AcquireRequest{Key: h.key, Terms: *t, Replicas: o.Replicas}
 	here := h.local.Available(now)
@@ -151,8 +151,8 @@ func (h *Holder) land(d *draw, g Grant, err error) {
 // noteLocked keeps what the answer says of the bucket.
 func (h *Holder) noteLocked(d *draw, g *Grant, now int64) {
 	t := h.terms.Load()
-	if t.Limit != d.req.Terms.Limit {
-		return // the answer to an old question
+	if t.Limit != d.req.Terms.Limit || h.mu.closed {
+		return // the answer to an old question, or nobody will ask again
 	}
 	m := &precheck.Mark{
 		// What this replica gave back and the answer may not have seen is in the bucket, too.
@@ -167,7 +167,8 @@ func (h *Holder) noteLocked(d *draw, g *Grant, now int64) {
 		m.Ask = h.mu.nextAsk
 	}
 	h.mark.Store(m)
-	h.level.Store(whole(g.Level))
+	h.level.Store(whole(m.Level))
+	h.local.Note(whole(m.Level))
 }
 
 // creditLocked adds the surplus as a lease.
@@ -181,7 +182,7 @@ func (h *Holder) creditLocked(d *draw, g *Grant, now int64) {
 		Ready: g.Ready, Next: g.Next, From: now + int64(g.First), Spacing: int64(g.Spacing),
 	})
 	switch {
-	case now >= l.Deadline():
+	case now >= l.Deadline(), h.pool.jumps.Load() != d.jumps:
 		h.pool.count.Stranded.Add(g.Surplus)
 	case h.mu.closed || h.terms.Load().Limit != d.req.Terms.Limit:
 		h.giveBackLocked([]*localbucket.Lease{l})
@@ -204,7 +205,7 @@ func (h *Holder) handOutLocked(d *draw, tokens, now int64) (rest int64) {
 				w.rounds++
 				continue
 			}
-			h.extra.Add(lent)
+			h.addExtra(lent)
 		}
 		tokens -= own
 		w.decide(answer{result: Result{Verdict: FromStore, Remaining: h.remaining(now)}})
@@ -241,8 +242,9 @@ func (h *Holder) lowWater() {
 
 func (h *Holder) lowWaterLocked(now int64) {
 	switch {
-	case h.mu.closed || h.mu.flying || h.mu.pressed != nil:
-		// The draw under way will see to it, or the next tick.
+	case h.mu.closed || h.mu.pressed != nil: // the next tick will see to it
+	case h.mu.flying: // looked at again when the draw under way has landed
+		h.mu.low = true
 	case now < h.mu.nextTop || (h.mu.failure != nil && now < h.mu.nextAsk):
 		h.local.Arm(h.local.Left(now) / 2)
 	default:
@@ -261,7 +263,7 @@ func (h *Holder) pressLocked(d *draw, now int64) {
 	if d.req.Horizon == 0 || h.mu.closed || h.pool.closed.Load() {
 		return
 	}
-	h.mu.pressed = time.AfterFunc(jitter(d.req.Horizon, 0.5, 1.5), func() {
+	h.mu.pressed = time.AfterFunc(max(jitter(d.req.Horizon, 0.5, 1.5), time.Duration(h.mu.nextAsk-now)), func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.mu.pressed == nil || h.mu.closed || h.pool.closed.Load() {

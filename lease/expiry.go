@@ -55,9 +55,7 @@ func (e *expiry) setLocked() {
 
 // fire sweeps the holders that are due.
 func (e *expiry) fire() {
-	if e.pool.clock.jumped() {
-		e.endAll()
-	}
+	e.pool.lookAtClock()
 	now := e.pool.clock.exact()
 	var due []*Holder
 	e.mu.Lock()

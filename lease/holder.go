@@ -49,11 +49,12 @@ type Holder struct {
 	terms atomic.Pointer[Terms]
 	local localbucket.Bucket
 	mark  atomic.Pointer[precheck.Mark]
-	level atomic.Int64 // whole tokens in the bucket by its last answer, for Remaining
+	level atomic.Int64 // whole tokens in the bucket by its last answer
 
 	// Written by calls on the paths that are not the fastest.
-	extra   atomic.Int64 // tokens spent from leases beyond one for each call that FromLease decided
+	extra   atomic.Int64 // see addExtra
 	refused refusals
+	retired atomic.Bool
 
 	due due
 
@@ -71,6 +72,7 @@ type state struct {
 	overdue bool      // its draw is past the timeout: callers are failed over at once
 
 	topUp    bool  // the next draw is wanted even if nobody waits
+	low      bool  // the low-water mark was reached while a draw was under way
 	nextTop  int64 // no top-up before
 	nextAsk  int64 // no draw before: the floor after a refusal, or the pause after a failure
 	failure  error // of the last draw, until one succeeds
@@ -79,7 +81,8 @@ type state struct {
 	pressed *time.Timer // set while the replica is pressed
 
 	demand     demand
-	spentSeen  int64 // of Spent and extra, what demand has observed
+	asked      [2]int64 // tokens and calls of those that began to wait, not observed yet
+	spentSeen  int64    // of Spent and extra, what demand has observed
 	extraSeen  int64
 	spentEnded int64 // spent from leases that are no longer held
 
@@ -139,7 +142,10 @@ func (h *Holder) TrySpend(limit *quota.Limit, cost int64) (r Result, ok bool) {
 	}
 	switch {
 	case !ok:
-		return h.precheck(now, cost)
+		if r, ok = h.precheck(now, cost); ok {
+			h.refuse(cost, r.Verdict)
+		}
+		return r, ok
 	case low:
 		h.lowWater()
 	}
@@ -153,9 +159,9 @@ func (h *Holder) spend(t *Terms, now, cost int64) (r Result, low, ok bool) {
 		return Result{}, false, false
 	}
 	if cost > 1 {
-		h.extra.Add(cost - 1)
+		h.addExtra(cost - 1)
 	}
-	return Result{Verdict: FromLease, Remaining: min(t.Limit.Capacity, left+h.level.Load())}, l.Low(left), true
+	return Result{Verdict: FromLease, Remaining: min(t.Limit.Capacity, left+l.Behind())}, l.Low(left), true
 }
 
 // precheck refuses what can be neither in the leases nor in the bucket.
@@ -168,8 +174,11 @@ func (h *Holder) precheck(now, cost int64) (Result, bool) {
 	if !m.Refuses(now, cost-here) {
 		return Result{}, false
 	}
-	h.refused.add(cost)
-	h.refused.local.Add(1)
+	if !m.Reachable(cost - here) {
+		if _, coming := h.local.When(now, cost); !coming {
+			return Result{}, false
+		}
+	}
 	return Result{
 		Verdict:    RefusedLocal,
 		Remaining:  min(m.Capacity, here+whole(m.Most(now))),
@@ -206,9 +215,10 @@ func (h *Holder) join(limit quota.Limit, cost int64) (*waiter, answer) {
 	}
 	now := h.pool.clock.exact()
 	h.relimitLocked(limit)
-	if a, ok := h.decideLocked(now, cost, 0, h.mu.flying); ok {
+	if a, ok := h.decideLocked(now, cost, 0, false); ok {
 		return nil, a
 	}
+	h.askedLocked(cost)
 	w := &waiter{cost: cost, done: make(chan answer, 1)}
 	h.mu.waiters = append(h.mu.waiters, w)
 	h.flyLocked()
@@ -228,20 +238,20 @@ func (h *Holder) leave(w *waiter) (answer, bool) {
 	return answer{}, false
 }
 
-// decideLocked decides on a call that has waited for as many draws, if nothing has to be asked for it. asking reports
-// whether a draw is under way that the call can wait for.
-func (h *Holder) decideLocked(now, cost int64, rounds int, asking bool) (answer, bool) {
+// decideLocked decides on a call that has had as many rounds, if nothing has to be asked for it. queued reports whether it
+// waited for a draw; one that did not can join the draw under way.
+func (h *Holder) decideLocked(now, cost int64, rounds int, queued bool) (answer, bool) {
 	r, low, ok := h.spend(h.terms.Load(), now, cost)
 	if low {
 		h.lowWaterLocked(now)
 	}
 	if !ok && h.local.Available(now) >= cost && h.local.Split(now, cost) {
-		h.extra.Add(cost - 1)
+		h.addExtra(cost - 1)
 		r, ok = Result{Verdict: FromLease, Remaining: h.remaining(now)}, true
 	}
 	if ok {
-		if rounds > 0 {
-			h.extra.Add(1) // a call that waited is not one of the lease's
+		if queued {
+			h.addExtra(1) // a call that waited is not one of the lease's
 			r.Verdict = FromStore
 		}
 		return answer{result: r}, true
@@ -253,22 +263,22 @@ func (h *Holder) decideLocked(now, cost int64, rounds int, asking bool) (answer,
 		return answer{err: h.mu.failure}, true
 	}
 	if r, ok := h.precheck(now, cost); ok {
-		if rounds > 0 {
-			h.refused.local.Add(-1)
+		if queued {
 			r.Verdict = RefusedStore
 		}
+		h.refuse(cost, r.Verdict)
 		return answer{result: r}, true
 	}
 	r = Result{Verdict: RefusedFloor}
 	switch {
 	case rounds >= maxRounds:
 		r.Verdict = RefusedRounds
-	case asking || now >= h.mu.nextAsk:
+	case now >= h.mu.nextAsk || (!queued && h.mu.flying):
 		return answer{}, false
-	case rounds > 0:
+	case queued:
 		r.Verdict = RefusedStore
 	}
-	h.refused.add(cost)
+	h.refuse(cost, r.Verdict)
 	r.Remaining = h.remaining(now)
 	wait := h.retryAfter(now, cost, h.local.Available(now), h.mark.Load())
 	r.RetryAfter = max(wait, time.Duration(h.mu.nextAsk-now), time.Millisecond)
@@ -283,11 +293,13 @@ func (h *Holder) remaining(now int64) int64 {
 // retryAfter is when a refused call could pass: as soon as a lease in hand or the bucket has the tokens, whichever is
 // first, and the bucket may be asked again. m may be nil.
 func (h *Holder) retryAfter(now, cost, here int64, m *precheck.Mark) time.Duration {
+	at, ok := h.local.When(now, cost)
 	wait := int64(0)
 	if m != nil {
 		wait = m.After(now, cost-here)
+		ok = ok && (at-now < wait || !m.Reachable(cost-here))
 	}
-	if at, ok := h.local.When(now, cost); ok && at-now < wait {
+	if ok {
 		return time.Duration(max(0, at-now))
 	}
 	return time.Duration(wait)
@@ -321,26 +333,50 @@ func (h *Holder) relimitLocked(limit quota.Limit) {
 	}
 }
 
-// refusals count what was refused since they were last taken, and locally in all.
-type refusals struct {
-	tokens, calls atomic.Int64
-	min           atomic.Int64 // smallest cost, 0 = none
-	local         atomic.Int64 // calls refused by the pre-check, ever
-}
-
-func (r *refusals) add(cost int64) {
-	r.tokens.Add(cost)
+// refuse counts a refusal.
+func (h *Holder) refuse(cost int64, v Verdict) {
+	r := &h.refused
 	r.calls.Add(1)
+	switch v {
+	case RefusedLocal:
+		r.local.Add(1)
+		h.countLate()
+	case RefusedFloor:
+		h.pool.count.Floor.Add(1)
+	}
+	if v == RefusedLocal || v == RefusedFloor {
+		r.tokens.Add(cost) // the others were counted when they began to wait
+		r.fresh.Add(1)
+	}
 	for {
-		v := r.min.Load()
-		if (v != 0 && v <= cost) || r.min.CompareAndSwap(v, cost) {
+		least := r.min.Load()
+		if (least != 0 && least <= cost) || r.min.CompareAndSwap(least, cost) {
 			return
 		}
 	}
 }
 
-func (r *refusals) take() (tokens, calls, smallest int64) {
-	return r.tokens.Swap(0), r.calls.Swap(0), r.min.Swap(0)
+// addExtra counts tokens spent from leases beyond one for each call that FromLease decided.
+func (h *Holder) addExtra(n int64) {
+	h.extra.Add(n)
+	h.countLate()
+}
+
+// countLate moves what a call counts after its holder was retired, and its counts taken, to the pool's counts. Each is
+// moved once: by the swap here or by the one in Retire.
+func (h *Holder) countLate() {
+	if h.retired.Load() {
+		h.pool.count.LateExtra.Add(h.extra.Swap(0))
+		h.pool.count.LateRefused.Add(h.refused.local.Swap(0))
+	}
+}
+
+// refusals count what was refused since a draw last looked at it, and by the pre-check in all.
+type refusals struct {
+	calls         atomic.Int64
+	tokens, fresh atomic.Int64 // of calls that no other count of the demand has
+	min           atomic.Int64 // smallest cost, 0 = none
+	local         atomic.Int64 // calls refused by the pre-check, ever
 }
 
 // whole is the number of whole tokens in a level.

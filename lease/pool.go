@@ -62,6 +62,7 @@ type Pool struct {
 	clock clock
 	count Counters
 	rtt   peak
+	jumps atomic.Int64 // of the wall clock: times that the machine was suspended
 
 	ctx    context.Context // of every call to the store; done when Close gives up waiting
 	cancel context.CancelFunc
@@ -70,6 +71,7 @@ type Pool struct {
 	returns returns
 	expiry  expiry
 	closing sync.Once
+	gate    sync.Mutex // orders enter and Close
 	closed  atomic.Bool
 }
 
@@ -97,10 +99,20 @@ type Counters struct {
 	Waited        atomic.Int64 // calls that waited for a draw
 	Floor         atomic.Int64 // refusals by the least distance between draws
 	Late          atomic.Int64 // draws that were answered after their waiters had been failed over
+	LateExtra     atomic.Int64 // see Holder.countLate
+	LateRefused   atomic.Int64
 }
 
 // Counters returns the pool's live counters, to be read only.
 func (p *Pool) Counters() *Counters { return &p.count }
+
+// lookAtClock ends all leases, also those on their way, if the machine was suspended.
+func (p *Pool) lookAtClock() {
+	if p.clock.jumped() {
+		p.jumps.Add(1)
+		p.expiry.endAll()
+	}
+}
 
 // Now is the pool's clock for spends.
 func (p *Pool) Now() int64 { return p.clock.now() }
@@ -113,8 +125,12 @@ func (p *Pool) Options() *Options { return &p.opts }
 // with ErrClosed from the moment it is called. holders are all holders of this pool. Further calls, at the same time too,
 // wait in the same way and do nothing else.
 func (p *Pool) Close(ctx context.Context, holders func(yield func(*Holder) bool)) error {
+	first := false
 	p.closing.Do(func() {
+		first = true
+		p.gate.Lock()
 		p.closed.Store(true)
+		p.gate.Unlock()
 		p.expiry.stop()
 		for h := range holders {
 			h.Close()
@@ -125,14 +141,30 @@ func (p *Pool) Close(ctx context.Context, holders func(yield func(*Holder) bool)
 		p.work.Wait()
 		close(done)
 	}()
-	defer p.clock.stop()
-	defer p.cancel()
 	select {
 	case <-done:
+		p.cancel()
+		p.clock.stop()
 		return nil
 	case <-ctx.Done():
+		if first {
+			p.cancel()
+			p.clock.stop()
+		}
 		return ctx.Err()
 	}
+}
+
+// enter begins work that Close waits for, unless the pool is closed. Draws and returns need no gate: their holders' locks
+// order them before Close.
+func (p *Pool) enter() bool {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	if p.closed.Load() {
+		return false
+	}
+	p.work.Add(1)
+	return true
 }
 
 // jitter is d times a random number from lo to hi.

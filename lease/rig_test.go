@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,21 +208,22 @@ func (r *rig) spendN(n int) (allowed int) {
 	return allowed
 }
 
-// pending is a call under way.
+// pending is a call under way. Its fields may be read once it is done.
 type pending struct {
 	res  lease.Result
 	err  error
 	took time.Duration
-	done bool
+	done atomic.Bool
 }
 
-// start starts a call. Its fields may be read once the bubble is at rest.
+// start starts a call.
 func (r *rig) start(ctx context.Context, cost int64) *pending {
 	p := &pending{}
 	begin := time.Now()
 	go func() {
 		res, err := r.try(ctx, cost)
-		p.res, p.err, p.took, p.done = res, err, time.Since(begin), true
+		p.res, p.err, p.took = res, err, time.Since(begin)
+		p.done.Store(true)
 	}()
 	synctest.Wait()
 	return p

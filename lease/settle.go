@@ -6,26 +6,33 @@ import (
 
 // This file keeps the books of a holder: what was spent, what of it is reported, what goes back.
 
-// observeLocked tells the demand what was asked since the last draw, by calls decided here and by those of this draw that
-// wait for the first time. It reports whether calls were refused, and the smallest cost of them.
-func (h *Holder) observeLocked(now int64, calls []*waiter) (refused bool, smallest int64) {
+// observeLocked tells the demand what was asked since the last draw. It reports whether calls were refused, and the smallest
+// cost of them.
+func (h *Holder) observeLocked(now int64) (refused bool, smallest int64) {
 	most := h.pool.opts.maxHold(h.Limit().Capacity)
 	spent, extra := h.spentLocked(), h.extra.Load()
 	tokens := spent - h.mu.spentSeen
 	n := tokens - (extra - h.mu.extraSeen)
 	h.mu.spentSeen, h.mu.extraSeen = spent, extra
-	rt, rc, smallest := h.refused.take()
+	r := &h.refused
+	refused, smallest = r.calls.Swap(0) > 0, r.min.Swap(0)
+	freshTokens, fresh := r.tokens.Swap(0), r.fresh.Swap(0)
 	if smallest > most { // calls dearer than what may be held draw for themselves, and press nobody
-		rt, rc, smallest = 0, 0, 0
+		refused, smallest, freshTokens, fresh = false, 0, 0, 0
 	}
-	tokens, n = tokens+rt, n+rc
-	for _, w := range calls {
-		if w.rounds == 0 && w.cost <= most {
-			tokens, n = tokens+w.cost, n+1
-		}
-	}
+	tokens += freshTokens + h.mu.asked[0]
+	n += fresh + h.mu.asked[1]
+	h.mu.asked = [2]int64{}
 	h.mu.demand.observe(now, max(0, tokens), max(0, n), h.pool.opts.TTL)
-	return rc > 0, smallest
+	return refused, smallest
+}
+
+// askedLocked notes the demand of a call that begins to wait.
+func (h *Holder) askedLocked(cost int64) {
+	if cost <= h.pool.opts.maxHold(h.Limit().Capacity) {
+		h.mu.asked[0] += cost
+		h.mu.asked[1]++
+	}
 }
 
 // spentLocked is the number of tokens ever spent from leases.
@@ -136,6 +143,7 @@ func (h *Holder) sendBackLocked(item Return) {
 	if m := h.mark.Load(); m != nil {
 		h.mark.Store(m.Plus(n))
 	}
+	h.local.Note(min(h.Limit().Capacity, h.level.Add(n)))
 	h.pool.returns.add(h, item)
 }
 
@@ -155,6 +163,7 @@ func (h *Holder) Close() {
 		return
 	}
 	h.mu.closed = true
+	h.mark.Store(nil) // a handle that still has this holder has to look for the next
 	if h.mu.pressed != nil {
 		h.mu.pressed.Stop()
 		h.mu.pressed = nil
@@ -170,6 +179,17 @@ func (h *Holder) Spent() (tokens, calls, refused int64) {
 	defer h.mu.Unlock()
 	tokens = h.spentLocked()
 	return tokens, tokens - h.extra.Load(), h.refused.local.Load()
+}
+
+// Retire closes h and takes its counts, as Spent reports them, out of it. What calls under way count later goes to the
+// pool's counters.
+func (h *Holder) Retire() (tokens, calls, refused int64) {
+	h.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.retired.Store(true)
+	tokens = h.spentLocked()
+	return tokens, tokens - h.extra.Swap(0), h.refused.local.Swap(0)
 }
 
 // Held is the number of tokens in leases now, ready or not.

@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,10 +157,10 @@ func TestEachLeaseIsReturnedAtItsOwnTime(t *testing.T) {
 
 // A machine that was suspended has a monotonic clock that stood still. Its leases have ended meanwhile.
 func TestASuspendedMachineEndsItsLeases(t *testing.T) {
-	suspend := func(t *testing.T, opts lease.Options) (*rig, *time.Duration) {
-		var slept time.Duration
+	suspend := func(t *testing.T, opts lease.Options) (*rig, *atomic.Int64) {
+		var slept atomic.Int64
 		r := newRig(t, quota.Limit{Capacity: 100}, opts)
-		lease.SetWall(r.pool, func() time.Duration { return r.store.now() + slept })
+		lease.SetWall(r.pool, func() time.Duration { return r.store.now() + time.Duration(slept.Load()) })
 		require.Equal(t, 6, r.spendN(6))
 		require.Equal(t, int64(15), r.Held())
 		return r, &slept
@@ -167,7 +168,7 @@ func TestASuspendedMachineEndsItsLeases(t *testing.T) {
 	t.Run("within a second", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r, slept := suspend(t, fixed())
-			*slept = time.Minute
+			slept.Store(int64(time.Minute))
 			time.Sleep(time.Second)
 			synctest.Wait()
 			assert.Zero(t, r.Held())
@@ -182,7 +183,7 @@ func TestASuspendedMachineEndsItsLeases(t *testing.T) {
 	t.Run("before the next draw", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r, slept := suspend(t, fixed())
-			*slept = time.Minute
+			slept.Store(int64(time.Minute))
 			assert.Equal(t, lease.FromStore, r.spend(18).Verdict) // more than is held
 			assert.Equal(t, int64(15), r.pool.Counters().Stranded.Load(), "none of the old lease helped")
 			r.adds()
@@ -196,7 +197,7 @@ func TestASuspendedMachineEndsItsLeases(t *testing.T) {
 			r.store.onAcquire(func(_ context.Context, next func() (lease.Grant, error)) (lease.Grant, error) {
 				g, err := next()
 				time.Sleep(20 * time.Millisecond)
-				*slept = time.Minute
+				slept.Store(int64(time.Minute))
 				return g, err
 			})
 			granted := r.pool.Counters().SurplusTokens.Load()
@@ -211,7 +212,7 @@ func TestASuspendedMachineEndsItsLeases(t *testing.T) {
 	t.Run("less than a second is none", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r, slept := suspend(t, fixed())
-			*slept = 900 * time.Millisecond
+			slept.Store(int64(900 * time.Millisecond))
 			time.Sleep(3 * time.Second)
 			assert.Equal(t, int64(15), r.Held())
 		})
@@ -219,10 +220,10 @@ func TestASuspendedMachineEndsItsLeases(t *testing.T) {
 	t.Run("a wall clock that is set back is none", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r, slept := suspend(t, fixed())
-			*slept = -time.Hour
+			slept.Store(-int64(time.Hour))
 			time.Sleep(3 * time.Second)
 			assert.Equal(t, int64(15), r.Held())
-			*slept += 2 * time.Second // and from there ahead
+			slept.Add(int64(2 * time.Second)) // and from there ahead
 			time.Sleep(time.Second)
 			synctest.Wait()
 			assert.Zero(t, r.Held())

@@ -9,7 +9,7 @@ import (
 
 // A Bucket is the leases that a replica holds for one tenant, the oldest first. The zero Bucket holds none.
 //
-// Take, Available, Left and When are lock-free and may run at any time. Add, Split, Remove and Arm change the list or look
+// Take, Available, Left and When are lock-free and may run at any time. Add, Split, Remove, Arm and Note change the list or look
 // at several leases as one: their callers take turns (the holder's mutex).
 type Bucket struct {
 	leases atomic.Pointer[[]*Lease] // a list once stored is not changed
@@ -127,6 +127,15 @@ func (b *Bucket) Arm(low int64) {
 		}
 		l.SetLow(-1)
 		low -= left
+	}
+}
+
+// Note counts for each lease what there is when it is spent: the leases after it, and shared tokens more.
+func (b *Bucket) Note(shared int64) {
+	leases := b.Leases()
+	for i := len(leases) - 1; i >= 0; i-- {
+		leases[i].behind.Store(shared)
+		shared += leases[i].Left()
 	}
 }
 

@@ -33,11 +33,12 @@ type Lease struct {
 	grant  Grant
 	staged bool
 	low    atomic.Int64
+	behind atomic.Int64
 
 	// Reported is for the owner of the lease to note how much of what was spent it has reported. The lease ignores it;
 	// the owner guards it.
 	Reported int64
-	_        [40]byte
+	_        [32]byte
 
 	// Written by every spend, so on a cache line of its own. At or below 0 the lease is exhausted: spends of one token
 	// go below 0 by as many as met the exhaustion at the same time, and from then on only read.
@@ -163,6 +164,9 @@ func (l *Lease) Low(left int64) bool {
 	low := l.low.Load()
 	return left <= low && l.low.CompareAndSwap(low, -1)
 }
+
+// Behind is what [Bucket.Note] last counted behind this lease: the tokens of younger leases, and what the shared bucket had.
+func (l *Lease) Behind() int64 { return l.behind.Load() }
 
 // ready is how many of the tokens granted have become ready.
 func (l *Lease) ready(now int64) int64 {

@@ -33,10 +33,11 @@ func (s *Store) acquire(req lease.AcquireRequest) lease.Grant {
 		wait = b.retry(least)
 	}
 
+	room := min(b.capacity, b.capacity+b.budget-1) - b.out()
 	var surplus, ready, next, first, spacing float64
 	if horizon > 0 && b.rate > 0 {
 		most := math.Floor(b.tokens + epsilon + float64(b.rate*horizon))
-		surplus = max(0, min(want, math.Floor(b.capacity-b.out()), most))
+		surplus = max(0, min(want, math.Floor(room), most))
 		if surplus > 0 {
 			ready = min(surplus, max(0, b.spendable()))
 			if waiters == 0 && ready < least {
@@ -53,7 +54,7 @@ func (s *Store) acquire(req lease.AcquireRequest) lease.Grant {
 			}
 		}
 	} else if want > 0 && wait == 0 {
-		if free := t.Share - b.out(); free >= 1 {
+		if free := min(t.Share-b.out(), room); free >= 1 {
 			most := max(1, math.Floor(free/min(4, replicas)))
 			surplus = max(0, min(want, most, b.spendable()))
 			ready = surplus

@@ -32,8 +32,8 @@ type Mark struct {
 	Rate     float64 // refill in tokens per nanosecond
 	Capacity int64
 
-	// Cap is where the bucket's refill stops as long as this replica does not report what it spent. A cost above it cannot
-	// pass before a report, so it is not refused here but taken to the store, with the report.
+	// Cap is where the bucket's refill stops as long as this replica does not report what it spent. No time can be told at
+	// which a cost above it could pass: it has to be taken to the store, with the report.
 	Cap float64
 
 	// A refusal for a reason that the level does not tell (leases that are out hold the bucket down): a cost of at
@@ -53,15 +53,20 @@ func (m *Mark) Most(now int64) float64 {
 // Refuses reports whether cost, beyond what is in hand, cannot pass now. A nil Mark refuses nothing, and a cost of 0 or less,
 // which is in hand, is not refused for a bucket in debt.
 func (m *Mark) Refuses(now, cost int64) bool {
-	return m != nil && cost > 0 && now-m.Sent <= Hold &&
-		float64(cost) > m.Most(now)+epsilon && float64(cost) <= m.Cap
+	return m != nil && cost > 0 && now-m.Sent <= Hold && float64(cost) > m.Most(now)+epsilon
 }
+
+// Reachable reports whether the bucket can come to hold cost without a report of this replica.
+func (m *Mark) Reachable(cost int64) bool { return float64(cost) <= m.Cap }
 
 // After is how long from now, in nanoseconds and rounded up, until cost could pass if nobody else took anything; [Never] if
 // it cannot.
 func (m *Mark) After(now, cost int64) int64 {
 	if cost > m.Capacity {
 		return Never
+	}
+	if !m.Reachable(cost) && m.Rate > 0 {
+		return m.afterReport(now, cost)
 	}
 	wait := float64(0)
 	if missing := float64(cost) - m.Level; missing > 0 {
@@ -73,12 +78,23 @@ func (m *Mark) After(now, cost int64) int64 {
 	if m.Cost > 0 && cost >= m.Cost {
 		wait = max(wait, float64(m.Wait)+float64(Resolution))
 	}
-	wait = max(math.Ceil(wait)-float64(now-m.Received), float64(m.Ask-now))
+	return bounded(max(math.Ceil(wait)-float64(now-m.Received), float64(m.Ask-now)))
+}
+
+// afterReport is After for a cost above Cap. The refill stops at Cap until the next question, which brings the report.
+func (m *Mark) afterReport(now, cost int64) int64 {
+	ask := max(now, m.Ask)
+	level := min(m.Cap, m.Level+m.Rate*float64(ask-m.Received))
+	return bounded(float64(ask-now) + math.Ceil(max(0, float64(cost)-level)/m.Rate) + float64(Resolution))
+}
+
+// bounded is a wait as an integer: 0 or more, and where it is too long for the type, not yet never.
+func bounded(wait float64) int64 {
 	switch {
 	case wait <= 0:
 		return 0
 	case wait >= math.MaxInt64:
-		return Never - 1 // too long for the type, yet not never
+		return Never - 1
 	}
 	return int64(wait)
 }

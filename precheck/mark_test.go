@@ -51,12 +51,13 @@ func TestRefuses(t *testing.T) {
 		{"what is in hand is not refused for a debt", debt, 0, 0, false},
 		{"nor more than that", debt, 0, -2, false},
 		{"up to where the refill stops", capped, 0, 12, true},
-		{"above it a report is needed first", capped, 0, 13, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, tt.refuses, tt.mark.Refuses(tt.at, tt.cost))
 		})
 	}
+	assert.True(t, capped.Reachable(12), "where the refill stops")
+	assert.False(t, capped.Reachable(13), "above it a report is needed first")
 	var none *precheck.Mark
 	assert.False(t, none.Refuses(0, math.MaxInt64), "without an answer nothing is refused")
 	assert.Nil(t, none.Plus(3))

@@ -146,11 +146,11 @@ func TestParsedWaits(t *testing.T) {
 
 // No reply admits more than was asked for, or makes a wait that is none.
 func FuzzAcquireReply(f *testing.F) {
-	f.Add("i5,i9,i3,i1,s50,s100.5,s-6.5,s0,i1757", int64(2), int64(5), int64(20), true)
-	f.Add("i0,i0,i0,i0,s0,s0,s1,s-1,i1757", int64(2), int64(5), int64(20), false)
-	f.Add("i0,i4,i0,i4,s0,s1e308,s-1e308,s1e-320,i1", int64(1), int64(1), int64(4), true)
-	f.Add("i9223372036854775807,i9223372036854775807,i0,i9223372036854775807,s1,s1,s1,s0,i0", int64(1), int64(1<<62), int64(1<<62), true)
-	f.Add("n,i-1,snan,sinf,s,s-1,s0x1p-2,s1_000,i", int64(0), int64(0), int64(0), true)
+	f.Add("i5,i9,i3,i1,s50,s100.5,s-6.5,s0,i1757,s1757.25", int64(2), int64(5), int64(20), true)
+	f.Add("i0,i0,i0,i0,s0,s0,s1,s-1,i1757,s1757.25", int64(2), int64(5), int64(20), false)
+	f.Add("i0,i4,i0,i4,s0,s1e308,s-1e308,s1e-320,i1,s1", int64(1), int64(1), int64(4), true)
+	f.Add("i9223372036854775807,i9223372036854775807,i0,i9223372036854775807,s1,s1,s1,s0,i0,s0", int64(1), int64(1<<62), int64(1<<62), true)
+	f.Add("n,i-1,snan,sinf,s,s-1,s0x1p-2,s1_000,i,snan", int64(0), int64(0), int64(0), true)
 	f.Fuzz(func(t *testing.T, text string, least, need, want int64, pressed bool) {
 		req := asked()
 		req.Min, req.Need, req.Want = least, need, want

@@ -10,7 +10,8 @@
 -- Reply {waiters, surplus, ready, next, first, spacing, level, retry, epoch, at}
 --       waiters, surplus, ready, next in tokens: ready of the surplus may be spent at once, the next ones become ready
 --       together first ms after the answer, each further one spacing ms later (both as text, 0 where nothing is to come);
---       level in tokens as text; retry in ms as text: when min could pass, 0 it did, -1 never; epoch in ms; at in ms as text: the time of the grant
+--       level in tokens as text; retry in ms as text: when min could pass, 0 it did, -1 never; epoch in ms; at in ms as
+--       text: the time of the grant
 --
 -- Invariant: what is debited is an integer and exactly what is granted. R1: the refill comes first, under the old cap, then
 -- the reports, then the grant. A refusal changes nothing that it does not have to.
@@ -30,11 +31,14 @@ b.tokens = b.tokens - waiters
 local wait = 0
 if waiters == 0 and min > 0 then wait = retry(b, min) end
 
+-- What may be out without holding the refill below one token: with less nobody could pass before the lease is reported.
+local room = math.min(b.capacity, b.capacity + b.budget - 1) - out(b)
+
 local surplus, ready, next, first, spacing = 0, 0, 0, 0, 0
 if horizon > 0 and b.rate > 0 then
   -- Pressed: into debt by what is refilled within the horizon, out of all that is not out.
   local most = math.floor(b.tokens + EPSILON + b.rate * horizon)
-  surplus = math.max(0, math.min(want, math.floor(b.capacity - out(b)), most))
+  surplus = math.max(0, math.min(want, math.floor(room), most))
   if surplus > 0 then
     -- An ideal bucket makes the k-th token at (k - level)/rate, and keeps the first few for a call that costs min.
     ready = math.min(surplus, math.max(0, spendable(b)))
@@ -48,7 +52,7 @@ if horizon > 0 and b.rate > 0 then
     end
   end
 elseif want > 0 and wait == 0 then
-  local free = share - out(b)
+  local free = math.min(share - out(b), room)
   if free >= 1 then
     local most = math.max(1, math.floor(free / math.min(4, replicas)))
     surplus = math.max(0, math.min(want, most, spendable(b)))

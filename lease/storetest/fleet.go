@@ -16,7 +16,7 @@ import (
 // Faults are rules of the protocol that the replicas of a [Fleet] do not keep. A fleet that keeps them all stays within the
 // bound over every store that passes the suite; with any of these it does not, or the fleet would prove nothing.
 type Faults struct {
-	RepeatReports bool // send reports that were lost again (R4 forbids it)
+	RepeatReports bool // send reports again that have arrived (R4 forbids to send one twice)
 	SpendLate     bool // spend leases for half a trust window longer
 	KeepWaiters   bool // make surplus of what a waiter did not spend
 }
@@ -47,9 +47,10 @@ type fleet struct {
 	replicas []*replica
 	steps    int
 
-	now         time.Duration // since the start
-	level, peak float64       // of the measure
-	leaked      time.Duration // up to when
+	late        []lease.Return // of waiters' tokens, still under way
+	now         time.Duration  // since the start
+	level, peak float64        // of the measure
+	leaked      time.Duration  // up to when
 }
 
 type replica struct {
@@ -106,6 +107,8 @@ func (fl *fleet) step(ctx context.Context) error {
 		return fl.draw(ctx, p)
 	case x < 0.9:
 		return fl.take(ctx, p)
+	case x < 0.95:
+		return fl.arrive(ctx)
 	default:
 		return fl.giveBack(ctx, p)
 	}
@@ -161,7 +164,7 @@ func (fl *fleet) draw(ctx context.Context, p *replica) error {
 		req.Reports[i] = lease.Report{Epoch: epoch, Tokens: p.reports[epoch]}
 	}
 	lost := fl.Float64() < 0.15
-	if !lost || !fl.faults.RepeatReports {
+	if !fl.faults.RepeatReports || fl.Float64() < 0.5 {
 		clear(p.reports)
 	}
 	if lost && fl.Float64() < 0.5 {
@@ -171,11 +174,12 @@ func (fl *fleet) draw(ctx context.Context, p *replica) error {
 	if err != nil || lost {
 		return err
 	}
-	return fl.credit(ctx, p, g, req)
+	fl.credit(p, g, req)
+	return nil
 }
 
 // credit is what a replica does with a grant.
-func (fl *fleet) credit(ctx context.Context, p *replica, g lease.Grant, req lease.AcquireRequest) error {
+func (fl *fleet) credit(p *replica, g lease.Grant, req lease.AcquireRequest) {
 	h := &held{epoch: g.Epoch, until: fl.now + p.ttl}
 	for k := range g.Surplus {
 		at := fl.now
@@ -202,11 +206,16 @@ func (fl *fleet) credit(ctx context.Context, p *replica, g lease.Grant, req leas
 	if len(h.tokens) > 0 {
 		p.leases = append(p.leases, h)
 	}
-	if gone == 0 {
-		return nil
+	if gone > 0 {
+		fl.late = append(fl.late, lease.Return{Key: fl.key, Terms: req.Terms, Waiters: gone, At: g.At})
 	}
-	fl.advance(time.Duration(fl.IntN(2000)) * time.Microsecond)
-	return fl.Store.Return(ctx, []lease.Return{{Key: fl.key, Terms: req.Terms, Waiters: gone, At: g.At}})
+}
+
+// arrive lets the returns that are under way arrive, or some of them be lost.
+func (fl *fleet) arrive(ctx context.Context) error {
+	items := slices.DeleteFunc(fl.late, func(lease.Return) bool { return fl.Float64() < 0.1 })
+	fl.late = nil
+	return fl.Store.Return(ctx, items)
 }
 
 func (fl *fleet) take(ctx context.Context, p *replica) error {

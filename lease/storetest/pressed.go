@@ -64,10 +64,10 @@ var pressedTests = []test{
 
 	{"DebtIsLimitedByWhatIsOut", func(t *testing.T, b *bench) {
 		lim := terms(10, 1, 0, 10)
-		assert.Equal(t, int64(10), b.press(lim, 0, 99, time.Hour).Surplus)
-		g := b.press(lim, 1, 99, time.Hour)
-		assert.Zero(t, g.Surplus, "all of the capacity is out")
-		b.holds(lim, 0, 10)
+		assert.Equal(t, int64(9), b.press(lim, 0, 99, time.Hour).Surplus)
+		g := b.press(lim, 2, 99, time.Hour)
+		assert.Zero(t, g.Surplus, "more would stop the refill below one token")
+		b.holds(lim, 1, 9)
 	}},
 
 	{"NoMoreThanWished", func(t *testing.T, b *bench) {
