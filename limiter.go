@@ -43,6 +43,9 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
+// Class is the class of the limits, Config.Class or its default.
+func (l *Limiter) Class() string { return l.cfg.Class }
+
 // Allow is AllowN with a cost of 1.
 func (l *Limiter) Allow(ctx context.Context, tenant string) (Decision, error) {
 	return l.AllowN(ctx, tenant, 1)

@@ -49,6 +49,24 @@ func (s Stats) Refused() int64 {
 // StoreCalls is the number of calls to the store.
 func (s Stats) StoreCalls() int64 { return s.Draws + s.Returns }
 
+// Plus is the sum of the counts of s and o, and degraded if one of them is.
+func (s Stats) Plus(o Stats) Stats {
+	for sum, n := range map[*int64]int64{
+		&s.AllowedLease: o.AllowedLease, &s.AllowedStore: o.AllowedStore, &s.AllowedFallback: o.AllowedFallback,
+		&s.AllowedUnlimited: o.AllowedUnlimited, &s.RefusedPrecheck: o.RefusedPrecheck, &s.RefusedStore: o.RefusedStore,
+		&s.RefusedFloor: o.RefusedFloor, &s.RefusedFallback: o.RefusedFallback, &s.RefusedNever: o.RefusedNever,
+		&s.Errors: o.Errors, &s.Shadowed: o.Shadowed, &s.Waited: o.Waited,
+		&s.Draws: o.Draws, &s.DrawFailures: o.DrawFailures, &s.LateDraws: o.LateDraws, &s.Returns: o.Returns,
+		&s.TokensGranted: o.TokensGranted, &s.TokensSpent: o.TokensSpent, &s.TokensReturned: o.TokensReturned,
+		&s.TokensLost: o.TokensLost, &s.TokensStranded: o.TokensStranded, &s.TokensHeld: o.TokensHeld,
+		&s.TokensWaiters: o.TokensWaiters, &s.Tenants: o.Tenants, &s.Evicted: o.Evicted,
+	} {
+		*sum += n
+	}
+	s.Degraded = s.Degraded || o.Degraded
+	return s
+}
+
 type counters struct {
 	allowedStore, allowedFallback, unlimited    atomic.Int64
 	refusedStore, refusedFloor, refusedFallback atomic.Int64

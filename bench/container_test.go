@@ -111,8 +111,7 @@ func connect(t *testing.T, addr string) *redis.Client {
 func image(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "./redis-image.sh").Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("redis-image.sh: %v: %s", err, exit.Stderr)
 	}
 	require.NoError(t, err)

@@ -138,8 +138,7 @@ func list(t *testing.T) map[string]listed {
 
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Imports,Deps", module+"/...")
 	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		require.NoError(t, err, "go list: %s", exit.Stderr)
 	}
 	require.NoError(t, err)

@@ -1,0 +1,103 @@
+package metrics_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/membucket"
+	"github.com/leaselimit/leaselimit/metrics"
+	"github.com/leaselimit/leaselimit/quota"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func limiter(t *testing.T, class string) *leaselimit.Limiter {
+	t.Helper()
+	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{
+		Class: class, Limits: quota.Fixed(quota.Limit{Capacity: 10}), LeaseSize: 10, LeaseShare: 1, Replicas: 1,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, lim.Close(context.Background())) })
+	return lim
+}
+
+func TestOB5_OB6_DecisionsAddUp(t *testing.T) {
+	a, b := limiter(t, "a"), limiter(t, "b")
+	for range 100 {
+		_, err := a.Allow(t.Context(), "tenant")
+		require.NoError(t, err)
+	}
+	_, err := b.AllowN(t.Context(), "tenant", 11)
+	require.NoError(t, err)
+	_, err = b.AllowN(t.Context(), "tenant", 0)
+	require.ErrorIs(t, err, leaselimit.ErrInvalidCost)
+
+	sums := map[string]float64{}
+	for _, s := range gather(t, metrics.NewCollector(a, b)) {
+		sums[s.name+" "+s.labels["class"]+" "+s.labels["outcome"]] += s.value
+	}
+	assert.InDelta(t, 10, sums["leaselimit_decisions_total a allowed"], 0)
+	assert.InDelta(t, 90, sums["leaselimit_decisions_total a refused"], 0)
+	assert.InDelta(t, 1, sums["leaselimit_decisions_total b refused"], 0)
+	assert.InDelta(t, 1, sums["leaselimit_errors_total b "], 0)
+}
+
+func TestMC7_SeriesDoNotDependOnTenants(t *testing.T) {
+	lim := limiter(t, "a")
+	c := metrics.NewCollector(lim)
+	before := testutil.CollectAndCount(c)
+	for i := range 1000 {
+		_, err := lim.Allow(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+	}
+	assert.Equal(t, before, testutil.CollectAndCount(c))
+}
+
+func TestOB3_TwoLimiters(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(metrics.NewCollector(limiter(t, "a"), limiter(t, "b"), limiter(t, "a"))))
+	_, err := reg.Gather()
+	require.NoError(t, err)
+	require.Error(t, reg.Register(metrics.NewCollector()), "a second collector is told apart, not mixed in")
+}
+
+func TestNames(t *testing.T) {
+	problems, err := testutil.CollectAndLint(metrics.NewCollector(limiter(t, "a")))
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}
+
+type sample struct {
+	name   string
+	labels map[string]string
+	value  float64
+}
+
+func gather(t *testing.T, c prometheus.Collector) (all []sample) {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(c))
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		assert.True(t, strings.HasPrefix(f.GetName(), "leaselimit_"))
+		for _, m := range f.GetMetric() {
+			s := sample{name: f.GetName(), labels: map[string]string{}}
+			for _, l := range m.GetLabel() {
+				s.labels[l.GetName()] = l.GetValue()
+			}
+			s.value = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			all = append(all, s)
+		}
+	}
+	return all
+}
