@@ -32,7 +32,12 @@ type Stats struct {
 
 	// Tenants are in memory now; Evicted made room.
 	Tenants, Evicted int64
-	// Degraded reports that the store's last word is missing and Config.OnFailure decides.
+	// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than
+	// capacity + refill*t of one tenant: the most of those in memory, measured with each draw, never above the truth.
+	// MaxOvershoot is its bound, for all replicas together.
+	Overshoot, MaxOvershoot float64
+
+	// Degraded reports that the last draw failed, so that Config.OnFailure decides on calls that no lease covers.
 	Degraded bool
 }
 
@@ -46,10 +51,14 @@ func (s Stats) Refused() int64 {
 	return s.RefusedPrecheck + s.RefusedStore + s.RefusedFloor + s.RefusedFallback + s.RefusedNever
 }
 
+// Undershoot is the number of tokens that were leased by this replica and that no caller got: stranded, or lost on the way
+// back.
+func (s Stats) Undershoot() int64 { return s.TokensStranded + s.TokensLost }
+
 // StoreCalls is the number of calls to the store.
 func (s Stats) StoreCalls() int64 { return s.Draws + s.Returns }
 
-// Plus is the sum of the counts of s and o, and degraded if one of them is.
+// Plus is the sum of the counts of s and o, the larger of their overshoots, and degraded if one of them is.
 func (s Stats) Plus(o Stats) Stats {
 	for sum, n := range map[*int64]int64{
 		&s.AllowedLease: o.AllowedLease, &s.AllowedStore: o.AllowedStore, &s.AllowedFallback: o.AllowedFallback,
@@ -63,6 +72,7 @@ func (s Stats) Plus(o Stats) Stats {
 	} {
 		*sum += n
 	}
+	s.Overshoot, s.MaxOvershoot = max(s.Overshoot, o.Overshoot), max(s.MaxOvershoot, o.MaxOvershoot)
 	s.Degraded = s.Degraded || o.Degraded
 	return s
 }
@@ -93,7 +103,7 @@ func (l *Limiter) Stats() Stats {
 		Draws: p.Draws.Load(), DrawFailures: p.Failures.Load(), LateDraws: p.Late.Load(), Returns: p.ReturnCalls.Load(),
 		TokensGranted: p.SurplusTokens.Load(), TokensReturned: p.Returned.Load(), TokensLost: p.ReturnLost.Load(),
 		TokensStranded: p.Stranded.Load(), TokensWaiters: p.WaiterTokens.Load(),
-		Degraded: l.state.down.Load(),
+		MaxOvershoot: l.cfg.MaxOvershoot, Degraded: l.state.down(),
 	}
 	ts := &l.tenants
 	ts.mu.Lock()
@@ -104,6 +114,7 @@ func (l *Limiter) Stats() Stats {
 	for _, t := range ring {
 		sum.add(t.holder.Spent())
 		s.TokensHeld += t.holder.Held()
+		s.Overshoot = max(s.Overshoot, t.holder.Overshoot())
 	}
 	s.AllowedLease, s.RefusedPrecheck = sum.calls-p.LateExtra.Load(), sum.refused+p.LateRefused.Load()
 	s.TokensSpent = sum.tokens

@@ -3,21 +3,44 @@ package leaselimit_test
 import (
 	"reflect"
 	"testing"
-
-	"github.com/stretchr/testify/assert"
+	"time"
 
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/membucket"
+	"github.com/leaselimit/leaselimit/quota"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
+
+// A replica that spends what it leased before, and then the whole bucket, admits the budget above the limit; and says so.
+func TestStatsMeasureTheOvershoot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		cfg := limited(quota.PerSecond(100, 100))
+		cfg.MaxOvershoot, cfg.LeaseShare, cfg.LeaseSize, cfg.Replicas = 0.5, 0.5, 50, 1
+		lim := newLimiter(t, membucket.New(), cfg)
+		require.True(t, call(t, lim, "acme", 1).Allowed)
+		assert.Zero(t, lim.Stats().Overshoot)
+		time.Sleep(time.Second)
+		n := calls(t, lim, "acme", 200)
+		s := lim.Stats()
+		assert.Equal(t, 150, n)
+		assert.Greater(t, s.Overshoot, 0.2)
+		assert.LessOrEqual(t, s.Overshoot, s.MaxOvershoot)
+	})
+}
 
 // Plus must not forget a field that is added later.
 func TestStatsPlusAddsEveryField(t *testing.T) {
 	var a leaselimit.Stats
 	v := reflect.ValueOf(&a).Elem()
 	for i := range v.NumField() {
-		if v.Field(i).Kind() == reflect.Int64 {
-			v.Field(i).SetInt(int64(i + 1))
-		} else {
-			v.Field(i).SetBool(true)
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Int64:
+			f.SetInt(int64(i + 1))
+		case reflect.Float64:
+			f.SetFloat(0.5)
+		default:
+			f.SetBool(true)
 		}
 	}
 	sum := reflect.ValueOf(a.Plus(a))
@@ -26,5 +49,8 @@ func TestStatsPlusAddsEveryField(t *testing.T) {
 			assert.Equal(t, int64(2*(i+1)), sum.Field(i).Int(), sum.Type().Field(i).Name)
 		}
 	}
-	assert.True(t, leaselimit.Stats{}.Plus(a).Degraded)
+	sumOfOne := leaselimit.Stats{}.Plus(a)
+	assert.True(t, sumOfOne.Degraded)
+	assert.InDelta(t, 0.5, sumOfOne.Overshoot, 0)
+	assert.InDelta(t, 0.5, sumOfOne.MaxOvershoot, 0)
 }

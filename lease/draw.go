@@ -78,6 +78,7 @@ func (h *Holder) drawLocked(now int64) *draw {
 	}
 
 	d := &draw{calls: slices.Clone(h.mu.waiters), home: h.mu.home, jumps: h.pool.jumps.Load()}
+	h.meterLocked(now)
 	refused, smallest := h.observeLocked(now)
 	d.pays = h.mu.demand.pays
 	d.req = AcquireRequest{Key: h.key, Terms: *t, Replicas: o.Replicas}
@@ -208,6 +209,7 @@ func (h *Holder) handOutLocked(d *draw, tokens, now int64) (rest int64) {
 			h.addExtra(lent)
 		}
 		tokens -= own
+		h.mu.paid += own
 		w.decide(answer{result: Result{Verdict: FromStore, Remaining: h.remaining(now)}})
 	}
 	h.dropLocked()

@@ -80,6 +80,8 @@ type state struct {
 
 	pressed *time.Timer // set while the replica is pressed
 
+	meter      meter
+	paid       int64 // waiters' tokens spent
 	demand     demand
 	asked      [2]int64 // tokens and calls of those that began to wait, not observed yet
 	spentSeen  int64    // of Spent and extra, what demand has observed

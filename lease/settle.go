@@ -27,6 +27,37 @@ func (h *Holder) observeLocked(now int64) (refused bool, smallest int64) {
 	return refused, smallest
 }
 
+// meter is a leaky bucket over what this replica admitted of a tenant. It is looked at with each draw, and drained after it
+// was filled, so it never shows more than there was: what it shows above the capacity is overshoot for certain.
+type meter struct {
+	level, peak float64
+	at          int64
+	seen        int64 // tokens admitted ever, as of at
+}
+
+// meterLocked brings the meter up to date.
+func (h *Holder) meterLocked(now int64) {
+	m := &h.mu.meter
+	admitted := h.spentLocked() + h.mu.paid
+	m.level += float64(max(0, admitted-m.seen))
+	m.level = max(0, m.level-float64(now-m.at)*h.Limit().PerMillisecond()/1e6)
+	m.peak = max(m.peak, m.level)
+	m.at, m.seen = now, admitted
+}
+
+// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than capacity +
+// refill*t in some window; 0 if it did not. What the other replicas admitted comes on top.
+func (h *Holder) Overshoot() float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.meterLocked(h.pool.clock.exact())
+	c := float64(h.Limit().Capacity)
+	if c <= 0 {
+		return 0
+	}
+	return max(0, h.mu.meter.peak-c) / c
+}
+
 // askedLocked notes the demand of a call that begins to wait.
 func (h *Holder) askedLocked(cost int64) {
 	if cost <= h.pool.opts.maxHold(h.Limit().Capacity) {

@@ -22,6 +22,8 @@ var (
 	held        = desc("lease_tokens_held", "Tokens in leases now.")
 	tenants     = desc("tenants", "Tenants in memory.")
 	evicted     = desc("tenants_evicted_total", "Tenants that made room for others.")
+	overshoot   = desc("overshoot_ratio", "Most that this replica alone admitted above capacity and refill, of the capacity.")
+	bound       = desc("overshoot_bound_ratio", "The budget for all replicas together, of the capacity.")
 	degraded    = desc("degraded", "1 while the failure policy decides.")
 )
 
@@ -40,7 +42,8 @@ type collector struct{ lims []*leaselimit.Limiter }
 // Describe sends all descriptions, so that a registry sees a second collector of the same metrics as what it is.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		decisions, undecided, shadowed, waited, storeCalls, storeFailed, storeLate, tokens, held, tenants, evicted, degraded,
+		decisions, undecided, shadowed, waited, storeCalls, storeFailed, storeLate, tokens, held, tenants, evicted, overshoot, bound,
+		degraded,
 	} {
 		ch <- d
 	}
@@ -66,8 +69,8 @@ func collect(ch chan<- prometheus.Metric, class string, s leaselimit.Stats) {
 	count := func(d *prometheus.Desc, v int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{class}, labels...)...)
 	}
-	gauge := func(d *prometheus.Desc, v int64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), class)
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, class)
 	}
 	const allowed, refused = "allowed", "refused"
 	count(decisions, s.AllowedLease, "lease", allowed)
@@ -91,10 +94,12 @@ func collect(ch chan<- prometheus.Metric, class string, s leaselimit.Stats) {
 	count(tokens, s.TokensReturned, "returned")
 	count(tokens, s.TokensLost, "lost")
 	count(tokens, s.TokensStranded, "stranded")
-	gauge(held, s.TokensHeld)
-	gauge(tenants, s.Tenants)
+	gauge(held, float64(s.TokensHeld))
+	gauge(tenants, float64(s.Tenants))
 	count(evicted, s.Evicted)
-	down := int64(0)
+	gauge(overshoot, s.Overshoot)
+	gauge(bound, s.MaxOvershoot)
+	down := 0.0
 	if s.Degraded {
 		down = 1
 	}
