@@ -4,12 +4,14 @@
 #   TESTFLAGS    flags of go test, as in make test TESTFLAGS='-run Wait -v'
 #   FUZZTIME     how long each fuzz target runs
 #   BENCH        which benchmarks run, COUNT how often, BENCHTIME how long each time
+#   EPISODES     how many episodes soak plays, from which SEED on (default: the clock)
 
 GO        ?= go
 FUZZTIME  ?= 10s
 BENCH     ?= .
 COUNT     ?= 6
 BENCHTIME ?= 1s
+EPISODES  ?= 5000000
 
 # The tools are built at these versions when they are first used, and are no part of the module.
 GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -59,6 +61,16 @@ fuzz: ## Run every fuzz target for FUZZTIME
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
 		done; \
 	done
+
+# One seed is one episode, so what a soak finds is seen again by -episodes 4 -seed with the seed that it names.
+.PHONY: soak
+soak: ## Attack the overshoot bound for EPISODES episodes from SEED on (half an hour or more with the default)
+	@seed=$(SEED); seed=$${seed:-$$(date +%s)}; echo "soak: $(EPISODES) episodes from seed $$seed"; \
+	$(GO) test ./internal/adversary -run 'TestBoundHolds(ForLimiters)?$$' -count 1 -timeout 0 -v -episodes $(EPISODES) -seed $$seed
+
+.PHONY: chart
+chart: ## Measure accuracy on the grid; writes docs/img/accuracy.svg and the table of docs/accuracy.md (minutes)
+	$(GO) test ./internal/chart -count 1 -timeout 1h -out ../../docs/img -table ../../docs/accuracy.md
 
 .PHONY: bench
 bench: provision ## Run the benchmarks, beside the peers; pipe the output into benchstat

@@ -84,10 +84,13 @@ func TestRF1_ALateAnswerIsDebitedOnce(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second})
 	defer rdb.Close()
 	cfg := limited(still(100))
-	cfg.OnFailure = leaselimit.FailClosed
+	cfg.OnFailure, cfg.StoreTimeout = leaselimit.FailClosed, 100*time.Millisecond
 	store := redisbucket.New(rdb, redisbucket.WithPrefix(redistest.Prefix(t)))
 	lim := newLimiter(t, store, cfg)
-	require.NoError(t, rdb.Ping(t.Context()).Err())
+	require.Eventually(t, func() bool { // an idle connection, and the script is known to the server
+		d, err := lim.Allow(t.Context(), "warm")
+		return err == nil && !d.Degraded()
+	}, 10*time.Second, 50*time.Millisecond)
 	proxy.DelayReplies(300 * time.Millisecond)
 	d, err := lim.AllowN(t.Context(), "acme", 10)
 	require.NoError(t, err)

@@ -275,7 +275,7 @@ func (h *Holder) decideLocked(now, cost int64, rounds int, queued bool) (answer,
 	switch {
 	case rounds >= maxRounds:
 		r.Verdict = RefusedRounds
-	case now >= h.mu.nextAsk || (!queued && h.mu.flying):
+	case now >= h.mu.nextAsk || (!queued && h.mu.flying) || h.mark.Load().Holds(cost-h.local.Available(now)):
 		return answer{}, false
 	case queued:
 		r.Verdict = RefusedStore

@@ -56,6 +56,9 @@ func (m *Mark) Refuses(now, cost int64) bool {
 	return m != nil && cost > 0 && now-m.Sent <= Hold && float64(cost) > m.Most(now)+epsilon
 }
 
+// Holds reports whether the bucket held cost by the answer itself: a cheap call is not put off because a dear one was refused.
+func (m *Mark) Holds(cost int64) bool { return m != nil && float64(cost) <= m.Level+epsilon }
+
 // Reachable reports whether the bucket can come to hold cost without a report of this replica.
 func (m *Mark) Reachable(cost int64) bool { return float64(cost) <= m.Cap }
 

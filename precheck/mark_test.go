@@ -215,3 +215,12 @@ func TestWhoWaitsIsAdmitted(t *testing.T) {
 		require.False(t, m.Refuses(s.now, cost))
 	})
 }
+
+// A cheap call after a dear one was refused is judged by the level.
+func TestHolds(t *testing.T) {
+	m := &precheck.Mark{Level: 7.5, Capacity: 10}
+	assert.True(t, m.Holds(7))
+	assert.False(t, m.Holds(8))
+	var none *precheck.Mark
+	assert.False(t, none.Holds(1))
+}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -31,14 +32,30 @@ type Rules struct {
 // Outcome is what came of an episode.
 type Outcome struct {
 	Overshoot float64 // worst over all windows; above Budget is a violation
-	Slack     float64 // what the store's clock cannot tell: the refill of its resolution, 2 us
-	Budget    int64
-	Share     int64
+	// Burst is the worst over all windows of what was admitted above capacity, refill and the budget that was in force when
+	// the window began: above 0, a switch of budgets gave tokens for free.
+	Burst  float64
+	Slack  float64 // what numbers cannot tell: the refill in the resolution of the store's clock, 2 us, and rounding
+	Budget int64   // the largest that was in force
+	Share  int64   // the largest that was in force
+	// Reachable reports whether there is a budget, leases can hold it, and it is refilled beside them within a trust window.
+	Reachable bool
 	Setting   string
 }
 
 // Violated reports whether the bound was broken.
-func (o Outcome) Violated() bool { return o.Overshoot > float64(o.Budget)+o.Slack }
+func (o Outcome) Violated() bool {
+	return o.Overshoot > float64(o.Budget)+o.Slack || o.Burst > o.Slack
+}
+
+func reachable(o Outcome, l quota.Limit, ttl time.Duration) bool {
+	return o.Budget > 0 && o.Share >= o.Budget && l.PerMillisecond()*float64(ttl.Milliseconds()) >= float64(o.Budget)
+}
+
+// slack is Outcome.Slack for a limit.
+func slack(l quota.Limit) float64 {
+	return 1e-6 + 1e-12*float64(l.Capacity) + 0.002*l.PerMillisecond()
+}
 
 type held struct {
 	grant  lease.Grant
@@ -65,6 +82,7 @@ func (h *held) ready(now time.Duration) int64 {
 }
 
 type replica struct {
+	terms  lease.Terms // as it asks with
 	leases []*held
 	owed   map[int64]int64
 	drift  float64 // of its clock against the store's
@@ -76,9 +94,14 @@ type Episode struct {
 	store    lease.Store
 	rules    Rules
 	key      lease.Key
-	terms    lease.Terms
+	limit    quota.Limit
+	ttl      time.Duration
 	start    time.Time
 	meter    *fleet.Meter
+	burst    burstMeter
+	plans    []lease.Terms // that replicas switch between; they differ in budget and share
+	budget   int64         // the largest in force so far
+	share    int64         // the largest in force so far
 	replicas []*replica
 	pressed  bool
 	delays   bool
@@ -89,25 +112,28 @@ type Episode struct {
 func Run(seed uint64, store lease.Store, rules Rules) Outcome {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	pick := func(v ...float64) float64 { return v[rng.IntN(len(v))] }
-	capacity := int64(pick(4, 10, 40, 100, 1000))
-	limit := quota.Limit{Capacity: capacity}
-	if r := pick(0, 0.5, 2, 10, 100, 1000); r > 0 {
-		limit.Refill, limit.Per = int64(r*2), 2*time.Second
-	}
-	options := lease.Options{
-		MaxOvershoot: pick(0, 0, 0.1, 0.25, 0.5, 1),
-		LeaseShare:   pick(0.25, 0.5, 1),
-		TTL:          time.Duration(pick(200, 1000, 5000)) * time.Millisecond,
-	}
+	// An episode begins with a second, so that what the store's clock rounds does not depend on the episodes before it.
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+	ttl := time.Duration(pick(200, 1000, 5000)) * time.Millisecond
 	e := &Episode{
-		rng: rng, store: store, rules: rules,
-		key:   lease.Key{Tenant: fmt.Sprint(seed), Class: "default"},
-		terms: options.Terms(limit), start: time.Now(), meter: fleet.NewMeter(limit),
+		rng: rng, store: store, rules: rules, ttl: ttl, limit: randomLimit(rng, ttl),
+		key: lease.Key{Tenant: fmt.Sprint(seed), Class: "default"}, start: time.Now(),
 		pressed: rng.IntN(2) == 0,
 		delays:  rng.IntN(4) == 0,
 	}
+	for range int(pick(1, 1, 2, 4)) {
+		options := lease.Options{
+			MaxOvershoot: pick(0, 0, 0.1, 0.25, 0.5, 1, rng.Float64()),
+			LeaseShare:   pick(0.05, 0.25, 0.5, 1, 1-rng.Float64()),
+			TTL:          ttl,
+		}
+		e.plans = append(e.plans, options.Terms(e.limit))
+	}
+	e.meter, e.burst = fleet.NewMeter(e.limit), burstMeter{rate: e.limit.PerMillisecond() / 1e6}
 	for range int(pick(1, 2, 4, 8)) {
-		e.replicas = append(e.replicas, &replica{owed: map[int64]int64{}, drift: pick(-0.005, 0, 0.005)})
+		e.replicas = append(e.replicas, &replica{
+			terms: e.plans[0], owed: map[int64]int64{}, drift: pick(-0.005, 0, 0.005),
+		})
 	}
 	switch rng.IntN(6) {
 	case 0, 1:
@@ -118,65 +144,161 @@ func Run(seed uint64, store lease.Store, rules Rules) Outcome {
 		for range 40 + rng.IntN(80) {
 			e.step()
 		}
-		e.burst()
+		e.spendAll()
 	}
-	return Outcome{
-		Overshoot: e.meter.Overshoot(), Slack: 1e-6 + limit.PerMillisecond()*0.002, Budget: e.terms.Budget, Share: e.terms.Share,
-		Setting: fmt.Sprintf("seed %d: %v, budget %d, share %d, tau %v, %d replicas, pressed %v", seed, limit, e.terms.Budget,
-			e.terms.Share, e.terms.TTL, len(e.replicas), e.pressed),
+	o := Outcome{
+		Overshoot: e.meter.Overshoot(), Slack: slack(e.limit), Budget: e.budget, Share: e.share,
+		Setting: fmt.Sprintf("seed %d: %v, budget %d, share %d, %d plans, tau %v, %d replicas, pressed %v", seed, e.limit,
+			e.budget, e.share, len(e.plans), ttl, len(e.replicas), e.pressed),
 	}
+	o.Reachable = reachable(o, e.limit, e.ttl)
+	if !e.burst.blind {
+		o.Burst = e.burst.peak - float64(e.limit.Capacity)
+	}
+	return o
+}
+
+// randomLimit is a capacity of 1 to 1e9 and a refill of 0, or 1 per hour to 1e6 per second; in every other one it fills the
+// bucket within a few trust windows.
+func randomLimit(rng *rand.Rand, ttl time.Duration) quota.Limit {
+	capacities := []int64{1, 2, 4, 10, 40, 100, 1000, 50_000, 1e6, 1e9}
+	l := quota.Limit{Capacity: capacities[rng.IntN(len(capacities))]}
+	if rng.IntN(4) == 0 {
+		l.Capacity = int64(math.Pow(1e9, rng.Float64()))
+	}
+	perHour := []float64{0, 1, 60, 1800, 3600, 36_000, 360_000, 3_600_000, 3_600_000_000}[rng.IntN(9)]
+	if rng.IntN(2) == 0 {
+		perHour = float64(l.Capacity) * float64(time.Hour) / float64(ttl) * []float64{0.3, 1, 4, 20}[rng.IntN(4)]
+	}
+	if perHour > 0 {
+		l.Refill, l.Per = int64(min(3.6e9, max(1, perHour))), time.Hour
+	}
+	return l
 }
 
 func (e *Episode) now() time.Duration { return time.Since(e.start) }
+
+// change has some of the replicas switch to another budget and share, so that several of them are in force in turn.
+func (e *Episode) change() {
+	if len(e.plans) == 1 {
+		return
+	}
+	if e.rng.IntN(3) == 0 { // all of them, to the same
+		to := e.plans[e.rng.IntN(len(e.plans))]
+		for _, r := range e.replicas {
+			r.terms = to
+		}
+		return
+	}
+	for _, r := range e.replicas {
+		if e.rng.IntN(2) == 0 {
+			r.terms = e.plans[e.rng.IntN(len(e.plans))]
+		}
+	}
+}
+
+// inForce notes that the terms of a request have taken over in the bucket.
+func (e *Episode) inForce(t lease.Terms) {
+	e.budget, e.share = max(e.budget, t.Budget), max(e.share, t.Share)
+	e.burst.switchTo(e.now(), float64(t.Budget))
+}
+
+func (e *Episode) admit(at time.Duration, n int64) {
+	e.meter.Admit(at, n)
+	e.burst.admit(at, n)
+}
+
+// burstMeter is the leaky meter for budgets that change: its peak is the most, over all windows, of what was admitted above
+// the refill and the budget in force at the start of the window. Whatever comes later, level and leases at the start are no
+// more than the capacity and that budget.
+type burstMeter struct {
+	rate, budget float64
+	level, peak  float64
+	last         time.Duration
+	blind        bool // tokens in flight while the budget was switched came back: they were in neither level nor leases
+	switched     bool
+}
+
+func (m *burstMeter) drain(at time.Duration) {
+	m.level = max(-m.budget, m.level-m.rate*float64(at-m.last))
+	m.last = at
+}
+
+func (m *burstMeter) switchTo(at time.Duration, budget float64) {
+	if !m.switched {
+		m.switched, m.budget, m.level, m.last = true, budget, -budget, at
+		return
+	}
+	m.drain(at)
+	m.budget = budget
+	m.level = max(m.level, -budget)
+}
+
+func (m *burstMeter) admit(at time.Duration, n int64) {
+	m.drain(at)
+	m.level += float64(n)
+	m.peak = max(m.peak, m.level)
+}
 
 // plan is the attack that reaches the bound: fill the leases, let the bucket fill up beside them, then spend everything at
 // once; a few times over, with old leases spent late and others returned just before.
 func (e *Episode) plan() {
 	for range 1 + e.rng.IntN(3) {
-		for range 3 {
+		for range 3 + e.rng.IntN(6) {
 			for _, r := range e.replicas {
-				e.draw(r, 0, e.terms.Limit.Capacity, 0)
+				e.draw(r, 0, e.limit.Capacity, 0)
 			}
 		}
-		wait := e.terms.TTL
-		if rate := e.terms.Limit.PerMillisecond(); rate > 0 {
-			fill := time.Duration(float64(e.terms.Limit.Capacity) / rate * float64(time.Millisecond))
-			wait = min(fill+time.Millisecond, e.terms.TTL*time.Duration(e.rng.IntN(100))/100)
+		wait := e.ttl
+		if rate := e.limit.PerMillisecond(); rate > 0 {
+			fill := time.Duration(float64(e.limit.Capacity) / rate * float64(time.Millisecond))
+			wait = min(fill+time.Millisecond, e.ttl*time.Duration(e.rng.IntN(100))/100)
 		}
+		e.touch()
 		time.Sleep(wait)
+		e.touch()
 		if e.rng.IntN(3) == 0 {
 			e.giveBack(e.any())
 		}
-		e.burst()
-		time.Sleep(time.Duration(e.rng.Int64N(int64(3 * e.terms.TTL))))
+		e.spendAll()
+		time.Sleep(time.Duration(e.rng.Int64N(int64(3 * e.ttl))))
+	}
+}
+
+// touch switches plans and has a replica ask for nothing, which puts its terms in force.
+func (e *Episode) touch() {
+	if len(e.plans) > 1 {
+		e.change()
+		e.draw(e.any(), 0, 0, 0)
 	}
 }
 
 // edge is the attack on the borders of epochs: lease everything at the end of one, spend it unreported at the end of the next,
 // where the count of it runs out, and be there just after.
 func (e *Episode) edge() {
-	tau := e.terms.TTL
+	tau := e.ttl
 	e.draw(e.replicas[0], 0, 1, 0) // an epoch begins
 	start := e.now()
 	time.Sleep(tau - tau/40)
 	for _, r := range e.replicas {
-		e.draw(r, 0, e.terms.Limit.Capacity, 0)
+		e.draw(r, 0, e.limit.Capacity, 0)
 	}
+	e.change()
 	time.Sleep(start + 2*tau - tau/20 - e.now())
 	for _, r := range e.replicas {
-		e.spend(r, e.terms.Limit.Capacity)
+		e.spend(r, e.limit.Capacity)
 	}
 	time.Sleep(start + 2*tau + time.Millisecond - e.now())
-	e.burst()
+	e.spendAll()
 }
 
-// burst spends whatever can be spent at this moment.
-func (e *Episode) burst() {
+// spendAll spends whatever can be spent at this moment.
+func (e *Episode) spendAll() {
 	for _, r := range e.replicas {
-		e.spend(r, e.terms.Limit.Capacity)
+		e.spend(r, e.limit.Capacity)
 	}
 	for _, r := range e.replicas {
-		for _, n := range []int64{e.terms.Limit.Capacity / 2, e.terms.Limit.Capacity / 4, 1, 1, 1} {
+		for _, n := range []int64{e.limit.Capacity / 2, e.limit.Capacity / 4, 1, 1, 1} {
 			e.draw(r, max(1, n), 0, 0)
 		}
 	}
@@ -185,7 +307,7 @@ func (e *Episode) burst() {
 func (e *Episode) any() *replica { return e.replicas[e.rng.IntN(len(e.replicas))] }
 
 func (e *Episode) step() {
-	tau := float64(e.terms.TTL)
+	tau := float64(e.ttl)
 	pauses := []float64{0, 0, 0, 1e6, 1e7, tau / 20, tau / 3, tau, 2 * tau}
 	time.Sleep(time.Duration(pauses[e.rng.IntN(len(pauses))] * e.rng.Float64()))
 	if len(e.late) > 0 && e.rng.IntN(3) == 0 {
@@ -193,21 +315,24 @@ func (e *Episode) step() {
 		e.late = e.late[1:]
 		e.land(a)
 	}
+	if e.rng.IntN(8) == 0 {
+		e.change()
+	}
 	r := e.any()
 	switch x := e.rng.Float64(); {
 	case x < 0.40:
-		e.spend(r, 1+e.rng.Int64N(max(1, e.terms.Limit.Capacity/3)))
+		e.spend(r, 1+e.rng.Int64N(max(1, e.limit.Capacity/3)))
 	case x < 0.85:
 		horizon := time.Duration(0)
 		if e.pressed && e.rng.IntN(2) == 0 {
-			horizon = e.terms.TTL / 4
+			horizon = e.ttl / 4
 		}
-		need := []int64{0, 1, 1, 3, e.terms.Limit.Capacity}[e.rng.IntN(5)]
-		e.draw(r, need, e.rng.Int64N(e.terms.Limit.Capacity+1), horizon)
+		need := []int64{0, 1, 1, 3, e.limit.Capacity}[e.rng.IntN(5)]
+		e.draw(r, need, e.rng.Int64N(e.limit.Capacity+1), horizon)
 	case x < 0.98:
 		e.giveBack(r)
 	default:
-		e.burst()
+		e.spendAll()
 	}
 }
 
@@ -225,7 +350,7 @@ func (e *Episode) spend(r *replica, n int64) {
 		h.left -= k
 		h.spent += k
 		n -= k
-		e.meter.Admit(now, k)
+		e.admit(now, k)
 	}
 	kept := r.leases[:0]
 	for _, h := range r.leases {
@@ -242,7 +367,7 @@ func (e *Episode) spend(r *replica, n int64) {
 // draw asks for tokens for waiters, who may have gone when they come, and for a lease.
 func (e *Episode) draw(r *replica, need, want int64, horizon time.Duration) {
 	req := lease.AcquireRequest{
-		Key: e.key, Terms: e.terms, Need: need, Want: want, Horizon: horizon, Replicas: 1 + e.rng.IntN(4),
+		Key: e.key, Terms: r.terms, Need: need, Want: want, Horizon: horizon, Replicas: 1 + e.rng.IntN(4),
 	}
 	if need > 0 {
 		req.Min = 1
@@ -270,6 +395,7 @@ func (e *Episode) draw(r *replica, need, want int64, horizon time.Duration) {
 		twice.Reports = [2]lease.Report{}
 		_, _ = e.store.Acquire(context.Background(), twice)
 	}
+	e.inForce(r.terms)
 	g, err := e.store.Acquire(context.Background(), req)
 	if err != nil {
 		panic(err)
@@ -281,7 +407,7 @@ func (e *Episode) draw(r *replica, need, want int64, horizon time.Duration) {
 	// Waiters' tokens count when they are granted: what is admitted when the answer comes are calls in flight.
 	unspent := g.Waiters
 	if e.rng.IntN(3) > 0 {
-		e.meter.Admit(granted, g.Waiters)
+		e.admit(granted, g.Waiters)
 		unspent = 0
 	}
 	if a := (answer{r, g, sent, unspent}); e.delays && e.rng.IntN(2) == 0 {
@@ -307,15 +433,16 @@ func (e *Episode) land(a answer) {
 	case e.rules.KeepWaiters:
 		r.leases = append(r.leases, &held{
 			grant: lease.Grant{Surplus: a.unspent, Ready: a.unspent, Epoch: g.Epoch}, left: a.unspent,
-			dies: sent + e.terms.TTL, excess: true,
+			dies: sent + e.ttl, excess: true,
 		})
 	default:
-		e.send(lease.Return{Key: e.key, Terms: e.terms, Waiters: a.unspent, At: g.At})
+		e.burst.blind = e.burst.blind || len(e.plans) > 1
+		e.send(lease.Return{Key: e.key, Terms: r.terms, Waiters: a.unspent, At: g.At})
 	}
 	if g.Surplus == 0 {
 		return
 	}
-	window := float64(e.terms.TTL-e.terms.TTL/200-time.Millisecond) * (1 + r.drift)
+	window := float64(e.ttl-e.ttl/200-time.Millisecond) * (1 + r.drift)
 	from := sent
 	if e.rules.WindowOnReply {
 		from = e.now()
@@ -336,7 +463,7 @@ func (e *Episode) giveBack(r *replica) {
 	if h.excess {
 		return
 	}
-	item := lease.Return{Key: e.key, Terms: e.terms, Epoch: h.grant.Epoch, Unspent: h.left, Spent: h.spent}
+	item := lease.Return{Key: e.key, Terms: r.terms, Epoch: h.grant.Epoch, Unspent: h.left, Spent: h.spent}
 	e.send(item)
 	if e.rules.ReturnTwice {
 		e.send(item)
@@ -347,6 +474,7 @@ func (e *Episode) send(item lease.Return) {
 	if e.rng.IntN(10) == 0 {
 		return // lost on the way
 	}
+	e.inForce(item.Terms)
 	if err := e.store.Return(context.Background(), []lease.Return{item}); err != nil {
 		panic(err)
 	}

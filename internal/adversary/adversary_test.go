@@ -17,8 +17,7 @@ var (
 	first    = flag.Uint64("seed", 1, "seed of the first episode")
 )
 
-// outcomes plays n episodes and counts the violations, and those that reached nine tenths of a budget that can be reached:
-// one that the leases can hold.
+// tally counts the violations of episodes, and those that reached nine tenths of a budget that can be reached.
 type tally struct {
 	violated, reached, reachable int
 	closest                      float64 // to the bound, from below; above 0 is beyond
@@ -32,7 +31,7 @@ func (s *tally) add(o adversary.Outcome) {
 	if o.Violated() {
 		s.violated++
 	}
-	if o.Budget > 0 && o.Share >= o.Budget {
+	if o.Reachable {
 		s.reachable++
 		if o.Overshoot >= 0.9*float64(o.Budget) {
 			s.reached++
@@ -40,6 +39,7 @@ func (s *tally) add(o adversary.Outcome) {
 	}
 }
 
+// play plays n episodes against one store.
 func play(t *testing.T, from, n uint64, store func() lease.Store, rules adversary.Rules) (s tally) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
@@ -62,9 +62,20 @@ func TestBoundHolds(t *testing.T) {
 			s := play(t, *first+part*n, n, func() lease.Store { return membucket.New() }, adversary.Rules{})
 			t.Logf("seeds %d to %d: %+v", *first+part*n, *first+(part+1)*n-1, s)
 			assert.Zero(t, s.violated, s.worst)
-			assert.Greater(t, s.reached, s.reachable/20, "the adversary is weak")
+			assert.Greater(t, s.reached, s.reachable/30, "the adversary is weak")
 		})
 	}
+}
+
+// TestEpisodesAreTheirSeeds: a seed that broke the bound can be played again.
+func TestEpisodesAreTheirSeeds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for seed := *first; seed < *first+2000; seed++ {
+			one := adversary.Run(seed, membucket.New(), adversary.Rules{})
+			assert.Equal(t, one, adversary.Run(seed, membucket.New(), adversary.Rules{}))
+		}
+	})
 }
 
 // TestOracle shows that the oracle sees each rule: with it switched off in a copy, the bound breaks.
@@ -78,7 +89,8 @@ func TestOracle(t *testing.T) {
 	})
 	for _, off := range []string{
 		"R1: refill before reports", "R2: piecewise across borders", "R3: epochs are named",
-		"surplus is counted", "refill cap", "late waiters' tokens are credited less the refill",
+		"surplus is counted", "refill cap", "the past is priced at its own terms", "a cut of the budget takes tokens",
+		"late waiters' tokens are credited less the refill",
 	} {
 		t.Run("without "+off, func(t *testing.T) {
 			t.Parallel()

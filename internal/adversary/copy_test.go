@@ -54,7 +54,11 @@ func (c *copied) fill(b *shared, to float64) {
 	}
 }
 
-func (c *copied) refill(b *shared) {
+// refill brings b up to date under its own terms, which then make room for t.
+func (c *copied) refill(b *shared, t lease.Terms) {
+	if c.off == "the past is priced at its own terms" {
+		b.budget = float64(t.Budget)
+	}
 	now := ms()
 	if c.off == "R2: piecewise across borders" {
 		// All borders first, then the whole refill under the new cap.
@@ -73,6 +77,10 @@ func (c *copied) refill(b *shared) {
 	c.fill(b, now)
 	if b.cur+b.prev == 0 {
 		b.epoch = math.Floor(now)
+	}
+	b.budget, b.share = float64(t.Budget), float64(t.Share)
+	if c.off != "a cut of the budget takes tokens" {
+		b.tokens = min(b.tokens, max(0, c.top(b)))
 	}
 }
 
@@ -102,9 +110,9 @@ func (c *copied) Acquire(_ context.Context, req lease.AcquireRequest) (lease.Gra
 	}
 	if c.off == "R1: refill before reports" {
 		reports()
-		c.refill(b)
+		c.refill(b, req.Terms)
 	} else {
-		c.refill(b)
+		c.refill(b, req.Terms)
 		reports()
 	}
 	whole := func(v float64) float64 { return max(0, math.Floor(v+1e-9)) }
@@ -129,7 +137,7 @@ func (c *copied) Acquire(_ context.Context, req lease.AcquireRequest) (lease.Gra
 func (c *copied) Return(_ context.Context, items []lease.Return) error {
 	for _, r := range items {
 		b := c.load(r.Key, r.Terms)
-		c.refill(b)
+		c.refill(b, r.Terms)
 		c.settle(b, float64(r.Epoch), float64(r.Spent))
 		n := c.settle(b, float64(r.Epoch), float64(r.Unspent))
 		late := max(0, b.last-r.At) * b.rate

@@ -41,7 +41,7 @@ func Limiters(seed uint64, store lease.Store) Outcome {
 	}
 	p := &play{
 		start: time.Now(), meter: fleet.NewMeter(limit), tenant: fmt.Sprint(seed),
-		store: &faulty{Store: store, rng: rng, faults: rng.IntN(2) == 0},
+		store: &faulty{Store: store, rng: rand.New(rand.NewPCG(seed, 12)), faults: rng.IntN(2) == 0},
 	}
 	n := int(pick(1, 2, 4, 8))
 	for range n {
@@ -76,11 +76,54 @@ func Limiters(seed uint64, store lease.Store) Outcome {
 	for _, r := range p.replicas {
 		p.close(r)
 	}
-	return Outcome{
-		Overshoot: p.meter.Overshoot(), Slack: 1e-6 + limit.PerMillisecond()*0.002, Budget: b.Tokens, Share: b.Share,
+	o := Outcome{
+		Overshoot: p.meter.Overshoot(), Slack: slack(limit), Budget: b.Tokens, Share: b.Share,
 		Setting: fmt.Sprintf("seed %d: %v, budget %d, share %d, tau %v, %d replicas, size %d", seed, limit, b.Tokens, b.Share,
 			cfg.LeaseTTL, n, cfg.LeaseSize),
 	}
+	o.Reachable = reachable(o, limit, cfg.LeaseTTL)
+	return o
+}
+
+// Hoard is the plan that reaches the budget with real limiters, and nothing but calls: n of them fill leases of a share of the
+// capacity, the bucket refills beside them for the time it takes, and then they and one more spend everything at once.
+func Hoard(store lease.Store, limit quota.Limit, overshoot, share float64, n int) Outcome {
+	cfg := leaselimit.Config{
+		Limits: quota.Fixed(limit), MaxOvershoot: overshoot, Exact: overshoot == 0, LeaseShare: share,
+		OnFailure: leaselimit.FailClosed, Replicas: 1, StoreTimeout: time.Second,
+		LeaseSize: max(1, int64(share*float64(limit.Capacity))/int64(n)),
+	}
+	p := &play{start: time.Now(), meter: fleet.NewMeter(limit), tenant: "hoard", store: &faulty{Store: store}}
+	for range n + 1 {
+		p.replicas = append(p.replicas, p.replica(cfg))
+	}
+	for _, r := range p.replicas[:n] {
+		p.call(r, 1, false)
+		p.calls.Wait()
+	}
+	time.Sleep(time.Duration(float64(limit.Capacity)/limit.PerMillisecond()*1e6) + time.Millisecond)
+	for range 2 { // again, for what they topped up meanwhile
+		for _, r := range p.replicas[:n] {
+			for range cfg.LeaseSize {
+				p.call(r, 1, false)
+			}
+		}
+		p.calls.Wait()
+		for range limit.Capacity { // together, so that one draw takes what there is
+			p.call(p.replicas[n], 1, false)
+		}
+		p.calls.Wait()
+	}
+	b := p.replicas[0].Bound(p.tenant)
+	for _, r := range p.replicas {
+		p.close(r)
+	}
+	o := Outcome{
+		Overshoot: p.meter.Overshoot(), Slack: slack(limit), Budget: b.Tokens, Share: b.Share,
+		Setting: fmt.Sprintf("hoard: %v, budget %d, share %d, %d hoarders", limit, b.Tokens, b.Share, n),
+	}
+	o.Reachable = reachable(o, limit, 30*time.Second)
+	return o
 }
 
 type play struct {

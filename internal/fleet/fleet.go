@@ -21,12 +21,21 @@ type Config struct {
 	Replicas int
 	Load     float64   // offered tokens over all replicas, as a multiple of the refill
 	Weights  []float64 // of the replicas' shares of the load; nil: equal
+	Shifts   []Shift   // of the load between replicas, in the order of time
 	Costs    []int64   // of calls, chosen evenly; nil: 1
 	Duration time.Duration
 	RTT      time.Duration     // of a call to the store
 	Limiter  leaselimit.Config // but for Limits
+	Refusals bool              // keep refused calls in Result.Log too
 	Seed     uint64
 	Store    lease.Store
+}
+
+// Shift says that from At on the load has other Weights. A replica comes when it gets its first load; one whose weight becomes 0
+// goes, which is a Close: that is final.
+type Shift struct {
+	At      time.Duration
+	Weights []float64
 }
 
 // Result is what came of a run. Tokens and calls are over all replicas.
@@ -35,9 +44,11 @@ type Result struct {
 	Admitted, AdmittedCall int64
 	Ideal                  int64 // tokens that one central bucket would have admitted of the same arrivals
 	Draws, Returns, Waited int64
-	Overshoot              float64
-	ByReplica, IdealBy     []int64
-	Stats                  []leaselimit.Stats
+	// Overshoot is by when the calls returned. Proved leaves out what calls in flight can make of it: see [Proved].
+	Overshoot, Proved  float64
+	Log                []Call // the calls allowed, and those refused if Config.Refusals; in the order of their ends
+	ByReplica, IdealBy []int64
+	Stats              []leaselimit.Stats
 }
 
 // String gives the ratios that matter.
@@ -75,12 +86,21 @@ func (c *Config) arrivals() []arrival {
 	for _, k := range costs {
 		mean += float64(k) / float64(len(costs))
 	}
-	for _, w := range weights {
-		total += w
+	sum := func() {
+		total = 0
+		for _, w := range weights {
+			total += w
+		}
 	}
+	sum()
+	shifts := c.Shifts
 	perCall := mean / (c.Limit.PerMillisecond() / 1e6 * c.Load) // ns
 	var all []arrival
 	for at := rng.ExpFloat64() * perCall; at < float64(c.Duration); at += rng.ExpFloat64() * perCall {
+		for len(shifts) > 0 && at >= float64(shifts[0].At) {
+			weights, shifts = shifts[0].Weights, shifts[1:]
+			sum()
+		}
 		pick, i := rng.Float64()*total, 0
 		for pick -= weights[i]; pick > 0 && i < len(weights)-1; pick -= weights[i] {
 			i++
@@ -109,10 +129,20 @@ func Run(c Config) (Result, error) {
 		calls  sync.WaitGroup
 	)
 	start, meter, ideal := time.Now(), NewMeter(c.Limit), NewBucket(c.Limit)
+	shifts, asked := c.Shifts, make([]bool, c.Replicas)
 	for _, a := range c.arrivals() {
 		if wait := a.at - time.Since(start); wait > 0 {
 			time.Sleep(wait)
 		}
+		for len(shifts) > 0 && a.at >= shifts[0].At {
+			for i, w := range shifts[0].Weights {
+				if w == 0 && asked[i] {
+					calls.Go(func() { _ = lims[i].Close(context.Background()) })
+				}
+			}
+			shifts = shifts[1:]
+		}
+		asked[a.replica] = true
 		r.Calls++
 		r.Offered += a.cost
 		if ideal.Take(a.at, a.cost) {
@@ -120,9 +150,13 @@ func Run(c Config) (Result, error) {
 			r.IdealBy[a.replica] += a.cost
 		}
 		calls.Go(func() {
+			begin := time.Since(start)
 			d, err := lims[a.replica].AllowN(context.Background(), "tenant", a.cost)
 			mu.Lock()
 			defer mu.Unlock()
+			if allowed := err == nil && d.Allowed; allowed || c.Refusals {
+				r.Log = append(r.Log, Call{begin, time.Since(start), a.cost, allowed})
+			}
 			switch {
 			case err != nil:
 				failed = err
@@ -149,7 +183,7 @@ func Run(c Config) (Result, error) {
 			return r, err
 		}
 	}
-	r.Overshoot = meter.Overshoot()
+	r.Overshoot, r.Proved = meter.Overshoot(), Proved(r.Log, c.Limit)
 	return r, failed
 }
 

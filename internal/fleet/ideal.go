@@ -1,6 +1,10 @@
 package fleet
 
 import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/leaselimit/leaselimit/quota"
@@ -52,3 +56,46 @@ func (m *Meter) Admit(t time.Duration, n int64) {
 
 // Overshoot is the most, over all windows so far, that was admitted above capacity + refill*t.
 func (m *Meter) Overshoot() float64 { return m.peak - float64(m.limit.Capacity) }
+
+// Call is one call of a limiter. Its decision fell between Start and End.
+type Call struct {
+	Start, End time.Duration
+	Cost       int64
+	Allowed    bool
+}
+
+// Proved is by how many tokens the calls were at least above the capacity and the refill, in the window where they were the
+// most; below 0 if nowhere. Where exactly each decision fell is not known, so a call counts to a window only if all of it lies
+// inside: wherever the decisions fell, the overshoot was no less.
+//
+// cmd/leaselimit/internal/judge has the same idea, for calls of one token.
+func Proved(calls []Call, l quota.Limit) float64 {
+	allowed := make([]Call, 0, len(calls))
+	for _, c := range calls {
+		if c.Allowed {
+			allowed = append(allowed, c)
+		}
+	}
+	slices.SortFunc(allowed, func(a, b Call) int { return cmp.Compare(a.End, b.End) })
+	lastStart := make([]int, len(allowed)) // indices of allowed, the latest start first
+	for i := range lastStart {
+		lastStart[i] = i
+	}
+	slices.SortFunc(lastStart, func(i, j int) int { return cmp.Compare(allowed[j].Start, allowed[i].Start) })
+
+	// A tree over the calls by their ends, of those that start at from or later. best is the most, over the ends, of the tokens
+	// up to it less the refill until then.
+	leaves := 1 << bits.Len(uint(len(allowed)))
+	tokens, best := make([]float64, 2*leaves), slices.Repeat([]float64{math.Inf(-1)}, 2*leaves)
+	rate, most := l.PerMillisecond()/1e6, math.Inf(-1)
+	for _, k := range lastStart {
+		c, i := allowed[k], k+leaves
+		tokens[i], best[i] = float64(c.Cost), float64(c.Cost)-rate*float64(c.End)
+		for i /= 2; i > 0; i /= 2 {
+			tokens[i] = tokens[2*i] + tokens[2*i+1]
+			best[i] = max(best[2*i], tokens[2*i]+best[2*i+1])
+		}
+		most = max(most, best[1]+rate*float64(c.Start))
+	}
+	return most - float64(l.Capacity)
+}
