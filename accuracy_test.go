@@ -78,7 +78,7 @@ func storm(t *testing.T, limit quota.Limit, replicas int, exact bool, seed uint6
 		require.Zero(t, lims[0].Bound("acme").Tokens)
 	}
 	assert.LessOrEqual(t, float64(admitted.Load()), math.Floor(bound+1e-6), "after %v", elapsed)
-	assert.Greater(t, admitted.Load(), int64(0))
+	assert.Positive(t, admitted.Load())
 	// What all replicas together may have leased out and not spent is a share at most.
 	assert.GreaterOrEqual(t, admitted.Load(), limit.Capacity-lims[0].Bound("acme").Share-1)
 

@@ -58,7 +58,7 @@ func TestAT1_EightReplicasAdmitExactlyTheCapacity(t *testing.T) {
 				}
 				wg.Wait()
 				assert.LessOrEqual(t, admitted.Load(), int64(100))
-				assert.Greater(t, admitted.Load(), int64(0))
+				assert.Positive(t, admitted.Load())
 
 				// What replicas still hold and nobody asked them for goes back; not a token more or less than 100.
 				for _, lim := range lims {

@@ -115,7 +115,10 @@ func TestAV3_AnInvalidLimitOfASourceIsAnError(t *testing.T) {
 			return limit, fails
 		})})
 		for _, limit = range []quota.Limit{
-			{Capacity: 10, Refill: 1}, {Capacity: 10, Refill: 1, Per: -1}, {Capacity: -1}, {Capacity: 1 << 60},
+			{Capacity: 10, Refill: 1},
+			{Capacity: 10, Refill: 1, Per: -1},
+			{Capacity: -1},
+			{Capacity: 1 << 60},
 			{Capacity: 10, Refill: math.MinInt64, Per: 1},
 		} {
 			d, err := lim.Allow(t.Context(), "acme")

@@ -174,7 +174,6 @@ func TestDemandCountsACallOnce(t *testing.T) {
 type books struct {
 	*rig
 	others *rig
-	calls  []func()
 }
 
 // check is what must hold after every operation: a token of an epoch goes one way only.
@@ -226,13 +225,13 @@ func TestBooks(t *testing.T) {
 			o.LeaseSize = rapid.SampledFrom([]int64{0, 0, 1, 8}).Draw(t, "size")
 			o.Replicas = rapid.IntRange(0, 3).Draw(t, "replicas")
 			shared := membucket.New()
-			make_ := func() *rig {
+			replica := func() *rig {
 				r := &rig{t: outer, store: newTapOn(shared), pool: nil, key: lease.Key{Tenant: "acme", Class: "c"}, limit: limit}
 				r.pool = lease.NewPool(r.store, o)
 				r.Holder = r.pool.NewHolder(r.key, limit)
 				return r
 			}
-			b := &books{rig: make_(), others: make_()}
+			b := &books{rig: replica(), others: replica()}
 			ctx := context.Background()
 			t.Repeat(map[string]func(*rapid.T){
 				"spend": func(t *rapid.T) {

@@ -162,8 +162,19 @@ func TestFraction(t *testing.T) {
 		f       float64
 		n, want int64
 	}{
-		{0.1, 30, 3}, {0.1, 10, 1}, {0.1, 9, 0}, {0.25, 1000, 250}, {0.25, 3, 0}, {1, 7, 7}, {0, 7, 0}, {0.7, 10, 7},
-		{0.1, 70, 7}, {0.3, 10, 3}, {0.6, 5, 3}, {1, quota.MaxTokens, quota.MaxTokens}, {0.5, quota.MaxTokens, quota.MaxTokens / 2},
+		{0.1, 30, 3},
+		{0.1, 10, 1},
+		{0.1, 9, 0},
+		{0.25, 1000, 250},
+		{0.25, 3, 0},
+		{1, 7, 7},
+		{0, 7, 0},
+		{0.7, 10, 7},
+		{0.1, 70, 7},
+		{0.3, 10, 3},
+		{0.6, 5, 3},
+		{1, quota.MaxTokens, quota.MaxTokens},
+		{0.5, quota.MaxTokens, quota.MaxTokens / 2},
 	} {
 		assert.Equal(t, tt.want, fraction(tt.f, tt.n), "%v of %d", tt.f, tt.n)
 	}

@@ -117,8 +117,8 @@ func (b *Bucket) Remove(gone func(*Lease) bool) (removed []*Lease) {
 func (b *Bucket) Arm(low int64) {
 	leases := b.Leases()
 	armed := false
-	for i := len(leases) - 1; i >= 0; i-- {
-		l := leases[i]
+	for i, l := range slices.Backward(leases) {
+
 		left := l.Left()
 		if !armed && (low < left || i == 0) {
 			l.SetLow(low)
@@ -133,9 +133,9 @@ func (b *Bucket) Arm(low int64) {
 // Note counts for each lease what there is when it is spent: the leases after it, and shared tokens more.
 func (b *Bucket) Note(shared int64) {
 	leases := b.Leases()
-	for i := len(leases) - 1; i >= 0; i-- {
-		leases[i].behind.Store(shared)
-		shared += leases[i].Left()
+	for _, lease := range slices.Backward(leases) {
+		lease.behind.Store(shared)
+		shared += lease.Left()
 	}
 }
 

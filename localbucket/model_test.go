@@ -42,10 +42,6 @@ type model struct {
 	epoch  int64
 }
 
-func (m *model) find(l *localbucket.Lease) *ref {
-	return m.refs[slices.IndexFunc(m.refs, func(r *ref) bool { return r.lease == l })]
-}
-
 func (m *model) add(t *rapid.T) {
 	n := rapid.Int64Range(1, 12).Draw(t, "tokens")
 	g := localbucket.Grant{Tokens: n, Ready: n, Deadline: m.now + rapid.Int64Range(1, 200).Draw(t, "window")}

@@ -4,9 +4,8 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/leaselimit/leaselimit"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 var (

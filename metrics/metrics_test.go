@@ -6,16 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/membucket"
+	"github.com/leaselimit/leaselimit/metrics"
+	"github.com/leaselimit/leaselimit/quota"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/leaselimit/leaselimit"
-	"github.com/leaselimit/leaselimit/membucket"
-	"github.com/leaselimit/leaselimit/metrics"
-	"github.com/leaselimit/leaselimit/quota"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

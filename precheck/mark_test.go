@@ -1,7 +1,6 @@
 package precheck_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -211,7 +210,7 @@ func TestWhoWaitsIsAdmitted(t *testing.T) {
 			return
 		}
 		s.advance(after)
-		require.InDelta(t, 0, min(0, s.level-float64(cost)), 1e-6, fmt.Sprintf("cost %d after %v", cost, time.Duration(after)))
+		require.InDelta(t, 0, min(0, s.level-float64(cost)), 1e-6, "cost %d after %v", cost, time.Duration(after))
 		require.False(t, m.Refuses(s.now, cost))
 	})
 }

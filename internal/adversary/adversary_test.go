@@ -5,15 +5,14 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/leaselimit/leaselimit/internal/adversary"
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/membucket"
+	"github.com/stretchr/testify/assert"
 )
 
 var (
-	episodes = flag.Uint64("episodes", 100_000, "episodes against the store")
+	episodes = flag.Uint64("episodes", 100_000, "episodes against the store; a quarter with -short")
 	first    = flag.Uint64("seed", 1, "seed of the first episode")
 )
 
@@ -39,6 +38,14 @@ func (s *tally) add(o adversary.Outcome) {
 	}
 }
 
+// count is how many episodes are played against the store.
+func count() uint64 {
+	if testing.Short() {
+		return *episodes / 4
+	}
+	return *episodes
+}
+
 // play plays n episodes against one store.
 func play(t *testing.T, from, n uint64, store func() lease.Store, rules adversary.Rules) (s tally) {
 	t.Helper()
@@ -58,7 +65,7 @@ func TestBoundHolds(t *testing.T) {
 	for part := range uint64(parts) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
-			n := *episodes / parts
+			n := count() / parts
 			s := play(t, *first+part*n, n, func() lease.Store { return membucket.New() }, adversary.Rules{})
 			t.Logf("seeds %d to %d: %+v", *first+part*n, *first+(part+1)*n-1, s)
 			assert.Zero(t, s.violated, s.worst)
@@ -80,6 +87,9 @@ func TestEpisodesAreTheirSeeds(t *testing.T) {
 
 // TestOracle shows that the oracle sees each rule: with it switched off in a copy, the bound breaks.
 func TestOracle(t *testing.T) {
+	if testing.Short() {
+		return // it has nothing to do with races, and needs all of its episodes
+	}
 	t.Parallel()
 	const n = 20_000
 	t.Run("all rules", func(t *testing.T) {

@@ -5,18 +5,17 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/leaselimit/leaselimit/internal/adversary"
 	"github.com/leaselimit/leaselimit/membucket"
 	"github.com/leaselimit/leaselimit/quota"
+	"github.com/stretchr/testify/assert"
 )
 
 // TestBoundHoldsForLimiters is the same claim for the real lease code, calls and all.
 func TestBoundHoldsForLimiters(t *testing.T) {
 	t.Parallel()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	n := max(1, *episodes/50)
+	n := max(1, count()/50)
 	var s tally
 	for seed := *first; seed < *first+n; seed++ {
 		synctest.Test(t, func(*testing.T) {

@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/internal/fleet"
 	"github.com/leaselimit/leaselimit/internal/redistest"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/leaselimit/leaselimit/redisbucket"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestBoundHoldsOnRedis is the claim on a real Redis over real time: limiters with short leases under random bursts. What is held

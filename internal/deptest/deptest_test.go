@@ -52,7 +52,8 @@ var allowed = map[string][]string{
 
 // free are folders of programs and of help for tests: they may import what they like, and nothing else in the module may
 // import them.
-var free = []string{"internal/chart",
+var free = []string{
+	"internal/chart",
 	"bench", "cmd", "internal/adversary", "internal/chart", "internal/deptest", "internal/fakeclock", "internal/faultproxy",
 	"internal/fleet", "internal/redistest", "lease/storetest",
 }

@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/redistest"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/leaselimit/leaselimit/internal/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

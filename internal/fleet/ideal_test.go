@@ -4,10 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/leaselimit/leaselimit/internal/fleet"
 	"github.com/leaselimit/leaselimit/quota"
+	"github.com/stretchr/testify/assert"
 )
 
 func TestProved(t *testing.T) {

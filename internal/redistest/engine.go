@@ -90,8 +90,7 @@ func (n native) kill(_ string, p *process) error {
 
 // stderrOf returns what a command run by Output printed as errors.
 func stderrOf(err error) string {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(exit.Stderr)
 	}
 	return ""

@@ -220,7 +220,7 @@ func diesSoon(t *testing.T, addr string) {
 	require.NoError(t, poll(ctx, func() (bool, error) {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
-			return true, nil
+			return true, nil //nolint:nilerr // that nobody answers is what is waited for
 		}
 		return false, errors.Join(errors.New("still listens"), conn.Close())
 	}))

@@ -165,7 +165,7 @@ func (s *Server) ready(ctx context.Context, proc *process) error {
 	})
 	select {
 	case <-proc.done:
-		return fmt.Errorf("ended before it answered: %v", proc.err)
+		return fmt.Errorf("ended before it answered: %w", proc.err)
 	default:
 		return err
 	}
