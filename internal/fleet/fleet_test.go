@@ -72,7 +72,7 @@ func TestOverload(t *testing.T) {
 func TestHotReplica(t *testing.T) {
 	t.Parallel()
 	r := run(t, fleet.Config{
-		Limit: quota.PerSecond(1000, 1000), Replicas: 10, Load: 20.45, Duration: long(30 * time.Second),
+		Limit: quota.PerSecond(1000, 1000), Replicas: 10, Load: 20.45, Duration: 30 * time.Second,
 		Weights: append([]float64{20}, slices.Repeat([]float64{0.05}, 9)...),
 	})
 	var got, ideal int64
