@@ -139,10 +139,6 @@ func (h *Holder) sweep() {
 	now, window := h.pool.clock.exact(), int64(h.pool.opts.window())
 	h.pruneLocked(now)
 	h.giveBackLocked(h.local.Remove(func(l *localbucket.Lease) bool { return now >= l.Deadline()-window/10 }))
-	if h.mu.demand.pays && h.local.Left(now) == 0 && !h.mu.closed && h.mu.pressed == nil {
-		h.mu.topUp = true // the next call should not have to wait because the last ones came late
-		h.flyLocked()
-	}
 	if leases := h.local.Leases(); len(leases) > 0 {
 		h.pool.expiry.schedule(h, leases[0].Deadline()-window/10)
 	}
