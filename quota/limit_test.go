@@ -141,3 +141,13 @@ func ExampleLimit() {
 	// blocked | 10 at 6/1m0s | 500 at 10000/24h0m0s | unlimited
 	// quota: invalid limit: Per is 0s, must be positive where Refill is
 }
+
+// A quota of 0 refuses everything by definition, and a period of 0 is an error that names the field, instead of whatever the
+// store would make of it.
+func TestAV4_ZeroQuotaAndPeriod(t *testing.T) {
+	require.NoError(t, quota.Limit{}.Validate())
+	require.NoError(t, quota.Limit{Refill: 10, Per: time.Second}.Validate())
+	err := quota.Limit{Capacity: 10, Refill: 10}.Validate()
+	require.ErrorIs(t, err, quota.ErrInvalid)
+	require.ErrorContains(t, err, "Per is 0s")
+}
