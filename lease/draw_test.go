@@ -143,6 +143,9 @@ func TestTwoLeasesServeACallWhileTheBucketIsInDebt(t *testing.T) {
 		res := r.spend(8)
 		assert.Equal(t, lease.FromLease, res.Verdict, "%+v of %v", res, r.Leases())
 		assert.False(t, r.spend(2).Allowed(), "one is left")
+		spent, calls, _ := r.Spent()
+		assert.Equal(t, int64(3+8), spent)
+		assert.Equal(t, int64(3+1), calls, "one call, of two leases")
 	})
 }
 

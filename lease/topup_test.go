@@ -49,16 +49,17 @@ func TestTopUpAtOnceIfOneWasHeld(t *testing.T) {
 	})
 }
 
-// With a round trip of 10 ms and a call every ms, a lease must be topped up with 20 left.
+// With a round trip of 10 ms and a call every ms, twenty must be left when a lease is topped up, or all of it if it is smaller:
+// with six of twelve left it would be too late.
 func TestTopUpBeforeTwoRoundTripsAreLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		o := options()
-		o.LeaseSize, o.MaxHold = 30, 60
+		o.LeaseSize, o.MaxHold = 12, 60
 		r := newRig(t, quota.Limit{Capacity: 100_000}, o)
 		r.store.onAcquire(late(trip))
 		waited := 0
-		for i := range 3000 {
-			if r.start(t.Context(), 1); i == 500 { // the demand is known by now
+		for i := range 25_000 {
+			if r.start(t.Context(), 1); i == 20_000 { // the demand is known by now
 				waited = int(r.pool.Counters().Waited.Load())
 			}
 			time.Sleep(time.Millisecond)

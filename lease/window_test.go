@@ -72,6 +72,40 @@ func TestLateRepliesDoNotLengthenTheWindow(t *testing.T) {
 	}
 }
 
+// Future tokens are ready as long after the answer as it says, however long that was on its way.
+func TestFutureTokensCountFromTheAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.PerSecond(10, 100), options())
+		r.drain(0)
+		r.store.onAcquire(late(40 * ms))
+		seen := 0
+		for range 5000 {
+			_, err := r.try(t.Context(), 1)
+			require.NoError(t, err)
+			draws := r.store.draws()
+			d := draws[len(draws)-1]
+			if d.grant.Next == 0 || d.at+40*ms > r.store.now() || r.Held() != d.grant.Surplus || r.Available() > 0 {
+				time.Sleep(ms)
+				continue
+			}
+			// It has landed, and nothing is ready. Be there when the next token is.
+			if wait := d.at + 40*ms + d.grant.First - r.store.now(); wait > 1 && d.grant.Ready == 0 {
+				time.Sleep(wait - 1)
+				synctest.Wait()
+				if after := r.store.draws(); len(after) > len(draws) {
+					continue
+				}
+				require.Zero(t, r.Available(), "of %+v", d.grant)
+				time.Sleep(1)
+				require.Equal(t, d.grant.Next, r.Available(), "of %+v", d.grant)
+				seen++
+			}
+			time.Sleep(ms)
+		}
+		assert.Positive(t, seen)
+	})
+}
+
 // Waiters whose draw is late have been failed over; what it brings for them goes back, its surplus is for later calls.
 func TestALateGrantServesLaterCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -57,6 +57,7 @@ func TestRefuses(t *testing.T) {
 	}
 	assert.True(t, capped.Reachable(12), "where the refill stops")
 	assert.False(t, capped.Reachable(13), "above it a report is needed first")
+	assert.InDelta(t, 20, empty.Most(1000*sec), 0, "no more than the capacity")
 	var none *precheck.Mark
 	assert.False(t, none.Refuses(0, math.MaxInt64), "without an answer nothing is refused")
 	assert.Nil(t, none.Plus(3))
