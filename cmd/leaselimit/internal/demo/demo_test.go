@@ -144,7 +144,8 @@ func (deaf) Acquire(context.Context, lease.AcquireRequest) (lease.Grant, error) 
 
 func TestAStoreThatNeverAnswersFailsTheRun(t *testing.T) {
 	t.Parallel()
-	status, stdout, stderr := demo(t, func(s lease.Store) lease.Store { return deaf{s} }, "-duration", "200ms")
+	// The limiters' log has a line after three draws have failed, which are up to 150 ms apart from first to last.
+	status, stdout, stderr := demo(t, func(s lease.Store) lease.Store { return deaf{s} }, "-duration", "1s")
 	require.Equal(t, cli.ExitFailed, status)
 	require.Contains(t, stderr, "the store did not answer a single call")
 	require.Contains(t, stderr, "nobody is there") // the limiters' log
