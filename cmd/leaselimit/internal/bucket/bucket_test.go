@@ -35,6 +35,7 @@ func (p *place) store() *redisbucket.Store {
 
 func (p *place) limiter(cfg leaselimit.Config) *leaselimit.Limiter {
 	p.t.Helper()
+	cfg.StoreTimeout = 10 * time.Second // a machine that is busy is no failed store
 	lim, err := leaselimit.New(p.store(), cfg)
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { require.NoError(p.t, lim.Close(context.Background())) })
