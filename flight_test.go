@@ -263,8 +263,10 @@ func TestSF13_LimitCancelAndDeadlineAreToldApart(t *testing.T) {
 
 		ctx, cancel = context.WithCancel(t.Context())
 		time.AfterFunc(100*ms, cancel)
+		begin = time.Now()
 		err = lim.Wait(ctx, "acme", 1)
 		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 100*ms, time.Since(begin), "it does not sleep on")
 		assert.NotErrorAs(t, err, &refused)
 
 		s.onAcquire(hang)

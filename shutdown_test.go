@@ -168,8 +168,15 @@ func TestCallsAfterClose(t *testing.T) {
 		require.ErrorIs(t, err, leaselimit.ErrClosed)
 		require.ErrorIs(t, lim.Wait(t.Context(), "acme", 1), leaselimit.ErrClosed)
 		require.ErrorIs(t, lim.Reset(t.Context(), "acme"), leaselimit.ErrClosed)
+		_, err = lim.AllowN(t.Context(), "acme", 101)
+		require.ErrorIs(t, err, leaselimit.ErrClosed, "though it could never pass")
 		assert.Len(t, s.draws(), asked)
 		_ = lim.Stats()
+
+		lim = newLimiter(t, s, limited(quota.Unlimited))
+		require.NoError(t, lim.Close(t.Context()))
+		_, err = lim.Allow(t.Context(), "acme")
+		require.ErrorIs(t, err, leaselimit.ErrClosed, "though it is unlimited")
 	})
 }
 

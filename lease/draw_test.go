@@ -306,6 +306,22 @@ func TestFailuresAreApart(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Equal(t, lease.FromStore, r.spend(1).Verdict)
 		assert.True(t, r.spend(1).Allowed(), "and all is well at once")
+
+		r.drain(0)
+		for i := range 100 { // refusals are refusals again, also those by the floor
+			_, err := r.try(t.Context(), int64(1+i%40))
+			require.NoError(t, err)
+			time.Sleep(ms)
+		}
+		time.Sleep(10 * time.Second) // the leases are gone, and what was known
+		again := len(r.store.draws())
+		r.store.onAcquire(down)
+		for range 60 {
+			_, err := r.try(t.Context(), 1)
+			require.ErrorIs(t, err, errLost)
+			time.Sleep(ms)
+		}
+		assert.Len(t, r.store.draws(), again+2, "the pause begins at 50 ms again")
 	})
 }
 
