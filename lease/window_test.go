@@ -159,6 +159,11 @@ func TestEachLeaseIsReturnedAtItsOwnTime(t *testing.T) {
 		store := newTap()
 		pool := lease.NewPool(store, fixed())
 		limit := quota.Limit{Capacity: 100}
+		store.onReturn(func(_ context.Context, next func() error) error {
+			err := next()
+			time.Sleep(ms) // meanwhile the others gather
+			return err
+		})
 		var all []*lease.Holder
 		want := map[string]time.Duration{}
 		for i := range 50 {
@@ -175,10 +180,11 @@ func TestEachLeaseIsReturnedAtItsOwnTime(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, store.returns(), 50)
 		for _, x := range store.returns() {
-			assert.Equal(t, want[x.Key.Tenant], x.at, x.Key.Tenant)
+			assert.GreaterOrEqual(t, x.at, want[x.Key.Tenant], x.Key.Tenant)
+			assert.LessOrEqual(t, x.at, want[x.Key.Tenant]+ms, x.Key.Tenant)
 		}
 		// Five moments, at each one trip for the first and one for what gathered meanwhile.
-		assert.LessOrEqual(t, pool.Counters().ReturnCalls.Load(), int64(10+5))
+		assert.LessOrEqual(t, pool.Counters().ReturnCalls.Load(), int64(10))
 		require.NoError(t, pool.Close(t.Context(), func(yield func(*lease.Holder) bool) {
 			for _, h := range all {
 				if !yield(h) {
