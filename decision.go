@@ -14,6 +14,8 @@ type Decision struct {
 	Allowed bool
 	// Source says who decided.
 	Source Source
+	// Class is the class of Limit: [Limiter.Class].
+	Class string
 	// Limit is the limit that was applied.
 	Limit quota.Limit
 	// Remaining is how many tokens are left after the call as far as this replica knows: 0 to Limit.Capacity, or

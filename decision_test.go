@@ -255,3 +255,23 @@ func TestOneLogLinePerChange(t *testing.T) {
 		assert.NotContains(t, log.String(), "acme", "tenants are not for logs")
 	})
 }
+
+// Whoever reads a decision can tell which of a tenant's limits it is about.
+func TestDecisionNamesItsClass(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		cfg := limited(still(2))
+		cfg.Class, cfg.OnFailure = "export", leaselimit.FailOpen
+		store := newTap()
+		lim := newLimiter(t, store, cfg)
+		for _, cost := range []int64{1, 1, 1, 1, 3} { // by the store, twice; by its refusal; by what is known of it; above the capacity
+			assert.Equal(t, "export", call(t, lim, "acme", cost).Class)
+		}
+		d, err := lim.Peek(t.Context(), "acme")
+		require.NoError(t, err)
+		assert.Equal(t, "export", d.Class)
+		store.onAcquire(down)
+		d = call(t, lim, "other", 1)
+		assert.True(t, d.Degraded())
+		assert.Equal(t, "export", d.Class)
+	})
+}

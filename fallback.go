@@ -17,7 +17,7 @@ const retryClosed = time.Second
 
 // fallback decides on a call that the store did not decide on.
 func (l *Limiter) fallback(t *tenant, limit quota.Limit, cost int64) Decision {
-	d := Decision{Source: SourceFallback, Limit: limit}
+	d := Decision{Source: SourceFallback, Class: l.cfg.Class, Limit: limit}
 	switch l.cfg.OnFailure {
 	case FailOpen:
 		d.Allowed = true
@@ -36,7 +36,7 @@ func (l *Limiter) fallback(t *tenant, limit quota.Limit, cost int64) Decision {
 
 // peekFallback is what Peek answers when the store does not.
 func (l *Limiter) peekFallback(t *tenant, limit quota.Limit) Decision {
-	d := Decision{Source: SourceFallback, Limit: limit}
+	d := Decision{Source: SourceFallback, Class: l.cfg.Class, Limit: limit}
 	switch l.cfg.OnFailure {
 	case FailOpen:
 		d.Allowed = true

@@ -124,10 +124,10 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 	switch {
 	case limit.IsUnlimited():
 		l.count.unlimited.Add(1)
-		return Decision{Allowed: true, Source: SourceLease, Limit: limit, Remaining: math.MaxInt64}, nil
+		return Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit, Remaining: math.MaxInt64}, nil
 	case cost > limit.Capacity:
 		l.count.never.Add(1)
-		return l.shadow(Decision{Source: SourcePrecheck, Limit: limit, RetryAfter: Never}), nil
+		return l.shadow(Decision{Source: SourcePrecheck, Class: l.cfg.Class, Limit: limit, RetryAfter: Never}), nil
 	case ctx.Err() != nil:
 		return Decision{}, l.failed(undecided(ctx.Err()))
 	}
@@ -153,7 +153,7 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 
 // decision is the public form of a holder's result.
 func (l *Limiter) decision(limit quota.Limit, r lease.Result) Decision {
-	d := Decision{Limit: limit, Remaining: r.Remaining}
+	d := Decision{Class: l.cfg.Class, Limit: limit, Remaining: r.Remaining}
 	switch r.Verdict {
 	case lease.FromLease:
 		d.Allowed, d.Source = true, SourceLease
@@ -228,16 +228,17 @@ func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
 	case err != nil:
 		return Decision{}, err
 	case limit.IsUnlimited():
-		return Decision{Allowed: true, Source: SourceLease, Limit: limit, Remaining: math.MaxInt64}, nil
+		return Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit, Remaining: math.MaxInt64}, nil
 	case limit.Capacity == 0:
-		return Decision{Source: SourcePrecheck, Limit: limit, RetryAfter: Never}, nil
+		return Decision{Source: SourcePrecheck, Class: l.cfg.Class, Limit: limit, RetryAfter: Never}, nil
 	}
 	t := l.tenants.get(tenant, limit)
 	r, err := t.holder.Peek(ctx, limit)
 	switch {
 	case err == nil:
 		return Decision{
-			Allowed: r.Allowed(), Source: SourceStore, Limit: limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter,
+			Allowed: r.Allowed(), Source: SourceStore, Class: l.cfg.Class, Limit: limit,
+			Remaining: r.Remaining, RetryAfter: r.RetryAfter,
 		}, nil
 	case ctx.Err() != nil:
 		return Decision{}, l.failed(undecided(ctx.Err()))
