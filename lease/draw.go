@@ -96,9 +96,10 @@ func (h *Holder) drawLocked(now int64) *draw {
 		d.req.Need = max(d.req.Min, d.req.Need-here)
 	}
 	if !h.mu.closed {
-		d.req.Want = h.wantLocked(now)
+		d.req.Want, d.req.Held = h.wantLocked(now), h.local.Left(now)
 	}
 	if d.req.Need == 0 && d.req.Want == 0 {
+		h.local.Arm(h.local.Left(now) / 2)
 		h.pressLocked(d, now)
 		return nil
 	}
@@ -221,6 +222,7 @@ func (h *Holder) rearmLocked(d *draw, g *Grant, now int64) {
 	if d.req.Want > 0 && g.Surplus == 0 {
 		// No budget, or none left: callers ask for themselves, and this replica tries again later.
 		h.mu.nextTop = now + int64(jitter(h.pool.opts.horizon(&d.req.Terms), 0.5, 1.5))
+		h.mu.spared = d.req.Held > 0 && g.Level >= 1
 	}
 	left := h.local.Left(now)
 	if left == 0 {
@@ -247,7 +249,7 @@ func (h *Holder) lowWaterLocked(now int64) {
 	case h.mu.closed || h.mu.pressed != nil: // the next tick will see to it
 	case h.mu.flying: // looked at again when the draw under way has landed
 		h.mu.low = true
-	case now < h.mu.nextTop || (h.mu.failure != nil && now < h.mu.nextAsk):
+	case (now < h.mu.nextTop && (h.local.Left(now) > 0 || !h.mu.spared)) || (h.mu.failure != nil && now < h.mu.nextAsk):
 		h.local.Arm(h.local.Left(now) / 2)
 	default:
 		h.mu.topUp = true

@@ -74,6 +74,7 @@ type state struct {
 	topUp    bool  // the next draw is wanted even if nobody waits
 	low      bool  // the low-water mark was reached while a draw was under way
 	nextTop  int64 // no top-up before
+	spared   bool  // but for one with nothing in hand: what there was is kept for such replicas
 	nextAsk  int64 // no draw before: the floor after a refusal, or the pause after a failure
 	failure  error // of the last draw, until one succeeds
 	failures int   // in a row

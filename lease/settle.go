@@ -141,6 +141,7 @@ func (h *Holder) sweep() {
 	h.giveBackLocked(h.local.Remove(func(l *localbucket.Lease) bool { return now >= l.Deadline()-window/10 }))
 	if leases := h.local.Leases(); len(leases) > 0 {
 		h.pool.expiry.schedule(h, leases[0].Deadline()-window/10)
+		h.local.Arm(h.local.Left(now) - 1)
 	}
 }
 

@@ -64,6 +64,10 @@ type AcquireRequest struct {
 	// surplus, never the bound.
 	Replicas int
 
+	// Held is the surplus that the asker has in hand. What is left of the share when it is nearly used up goes to those
+	// that have none: a replica that holds some gets no more of it than the even part, even if that is nothing.
+	Held int64
+
 	// Reports say what was spent of earlier surplus, at most one for each of the last two epochs.
 	Reports [2]Report
 }

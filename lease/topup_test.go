@@ -133,6 +133,23 @@ func TestASweepKeepsTheMark(t *testing.T) {
 	})
 }
 
+// What is left after a lease has gone back is short of what is held by rule, so the next spend tops up.
+func TestASweepBringsTheNextTopUpForward(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		o := options()
+		o.LeaseSize, o.MaxHold = 10, 20
+		r := newRig(t, quota.Limit{Capacity: 1000}, o)
+		require.Equal(t, 2, r.spendN(2))
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 4, r.spendN(4))
+		time.Sleep(6500 * time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, int64(10), r.Held(), "the first lease has gone back")
+		r.spend(1)
+		assert.Equal(t, int64(19), r.Held(), "topped up: %v", r.Leases())
+	})
+}
+
 // steady lets n replicas call at a pace, each at its own moments, and gives the share of callers that waited or were refused.
 func steady(t *testing.T, limit quota.Limit, n int, every, latency time.Duration, calls int) (waited, refused float64) {
 	var w, no, all float64

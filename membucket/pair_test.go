@@ -122,7 +122,7 @@ func (w *world) step(ctx context.Context, op op, key lease.Key, terms lease.Term
 	switch op.kind {
 	case "acquire":
 		req := lease.AcquireRequest{
-			Key: key, Terms: terms, Min: min(op.a, op.b), Need: op.b, Want: op.c, Horizon: op.horizon, Replicas: op.replicas,
+			Key: key, Terms: terms, Min: min(op.a, op.b), Need: op.b, Want: op.c, Horizon: op.horizon, Replicas: op.replicas, Held: op.held,
 		}
 		for i := range req.Reports {
 			if g, ok := w.past(op.refs[i]); ok {

@@ -30,6 +30,7 @@ type op struct {
 	skew     int64  // of an epoch that is named wrongly
 	horizon  time.Duration
 	replicas int
+	held     int64
 }
 
 func drawRun(t *rapid.T) run {
@@ -84,6 +85,7 @@ func drawOp(t *rapid.T) op {
 		skew:     rapid.SampledFrom([]int64{0, 0, 0, 0, 0, 1, -1000}).Draw(t, "skew"),
 		horizon:  rapid.SampledFrom([]time.Duration{0, 0, 0, 1, 1500 * time.Microsecond, time.Second, time.Hour}).Draw(t, "horizon"),
 		replicas: rapid.IntRange(0, 6).Draw(t, "replicas"),
+		held:     rapid.Int64Range(0, 2).Draw(t, "held"),
 	}
 }
 

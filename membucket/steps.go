@@ -55,7 +55,10 @@ func (s *Store) acquire(req lease.AcquireRequest) lease.Grant {
 		}
 	} else if want > 0 && wait == 0 {
 		if free := min(t.Share-b.out(), room); free >= 1 {
-			most := max(1, math.Floor(free/min(4, replicas)))
+			most := math.Floor(free / min(4, replicas))
+			if req.Held < 1 {
+				most = max(1, most)
+			}
 			surplus = max(0, min(want, most, b.spendable()))
 			ready = surplus
 		}

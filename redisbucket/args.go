@@ -10,8 +10,8 @@ import (
 // The ARGV of each script, as its header says.
 
 func acquireArgs(r lease.AcquireRequest) []any {
-	args := appendTerms(make([]any, 0, 14), r.Terms)
-	args = append(args, r.Terms.Share, r.Min, r.Need, r.Want, float(wire.Millis(r.Horizon)), r.Replicas)
+	args := appendTerms(make([]any, 0, 15), r.Terms)
+	args = append(args, r.Terms.Share, r.Min, r.Need, r.Want, float(wire.Millis(r.Horizon)), r.Replicas, r.Held)
 	for _, report := range r.Reports {
 		args = append(args, report.Epoch, report.Tokens)
 	}

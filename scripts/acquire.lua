@@ -6,7 +6,8 @@
 --       6 min, 7 need, 8 want (tokens)
 --       9 horizon (ms): above 0, the surplus may be future-dated by as much
 --       10 replicas, 0 if unknown
---       11, 12 and 13, 14 epoch (ms) and spent surplus (tokens) of two reports; 0 tokens says nothing
+--       11 held (tokens): surplus that the asker has in hand
+--       12, 13 and 14, 15 epoch (ms) and spent surplus (tokens) of two reports; 0 tokens says nothing
 -- Reply {waiters, surplus, ready, next, first, spacing, level, retry, epoch, at}
 --       waiters, surplus, ready, next in tokens: ready of the surplus may be spent at once, the next ones become ready
 --       together first ms after the answer, each further one spacing ms later (both as text, 0 where nothing is to come);
@@ -18,11 +19,11 @@
 
 local now = now_ms()
 local b = load(KEYS[1], now, terms(1))
-settle(b, tonumber(ARGV[11]), tonumber(ARGV[12]))
-settle(b, tonumber(ARGV[13]), tonumber(ARGV[14]))
+settle(b, tonumber(ARGV[12]), tonumber(ARGV[13]))
+settle(b, tonumber(ARGV[14]), tonumber(ARGV[15]))
 
 local share, min, need, want = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local horizon, replicas = tonumber(ARGV[9]), tonumber(ARGV[10])
+local horizon, replicas, held = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 if replicas < 1 then replicas = 4 end
 
 local waiters = math.min(need, math.max(0, spendable(b)))
@@ -54,7 +55,8 @@ if horizon > 0 and b.rate > 0 then
 elseif want > 0 and wait == 0 then
   local free = math.min(share - out(b), room)
   if free >= 1 then
-    local most = math.max(1, math.floor(free / math.min(4, replicas)))
+    local most = math.floor(free / math.min(4, replicas))
+    if held < 1 then most = math.max(1, most) end
     surplus = math.max(0, math.min(want, most, spendable(b)))
     ready = surplus
   end

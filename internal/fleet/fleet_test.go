@@ -137,17 +137,20 @@ func TestWaiting(t *testing.T) {
 		limit    quota.Limit
 		replicas int
 	}{
+		{quota.PerSecond(2, 20), 1},
 		{quota.PerSecond(2, 20), 4},
+		{quota.PerSecond(2, 20), 5},
 		{quota.PerSecond(10, 100), 1},
 		{quota.PerSecond(10, 100), 4},
 		{quota.PerSecond(10, 100), 10},
+		{quota.PerSecond(10, 100), 25},
 		{quota.PerSecond(1000, 1000), 4},
 		{quota.PerSecond(1000, 1000), 50},
 		{quota.PerSecond(10_000, 50_000), 50},
 	} {
 		t.Run(fmt.Sprintf("%v on %d", c.limit, c.replicas), func(t *testing.T) {
 			t.Parallel()
-			for _, load := range some(0.2, 0.5, 0.8) {
+			for _, load := range some(0.1, 0.2, 0.5, 0.8, 0.9) {
 				perReplica := c.limit.PerMillisecond() * 1000 * load / float64(c.replicas)
 				if perReplica < 0.2 {
 					continue

@@ -38,6 +38,8 @@ func Acquire(r lease.AcquireRequest) error {
 		return fmt.Errorf("Horizon is %v, must not be negative", r.Horizon)
 	case r.Replicas < 0:
 		return fmt.Errorf("Replicas is %d, must not be negative", r.Replicas)
+	case r.Held < 0:
+		return fmt.Errorf("Held is %d, must not be negative", r.Held)
 	}
 	for _, report := range r.Reports {
 		if report.Tokens < 0 {

@@ -34,6 +34,7 @@ var edgeTests = []test{
 			"negative want":       func(r *lease.AcquireRequest) { r.Want = math.MinInt64 },
 			"negative horizon":    func(r *lease.AcquireRequest) { r.Horizon = -1 },
 			"negative replicas":   func(r *lease.AcquireRequest) { r.Replicas = -1 },
+			"negative held":       func(r *lease.AcquireRequest) { r.Held = -1 },
 			"negative report":     func(r *lease.AcquireRequest) { r.Reports[1].Tokens = -1 },
 		}
 		for name, spoil := range acquires {

@@ -152,6 +152,7 @@ func (fl *fleet) draw(ctx context.Context, p *replica) error {
 	c := fl.terms.Limit.Capacity
 	req := lease.AcquireRequest{
 		Key: fl.key, Terms: fl.termsOf(p), Want: fl.Int64N(c + 1), Replicas: pick(fl.Rand, 0, 1, len(fl.replicas)),
+		Held: pick[int64](fl.Rand, 0, 0, 1, c),
 	}
 	if req.Need = pick[int64](fl.Rand, 0, 1, 1, 3, c); req.Need > 0 {
 		req.Min = 1 + fl.Int64N(req.Need)

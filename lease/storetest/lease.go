@@ -37,6 +37,15 @@ var leaseTests = []test{
 		b.holds(lim, 9, 3)
 	}},
 
+	{"TheLastOfTheShareIsForThoseWithNone", func(t *testing.T, b *bench) {
+		lim := terms(100, 1, 0, 10)
+		for i, tt := range []struct{ held, got int64 }{{1, 2}, {1, 2}, {3, 1}, {1, 1}, {1, 1}, {1, 0}, {0, 1}, {9, 0}, {0, 1}, {0, 1}, {0, 0}} {
+			g := b.acquire(lease.AcquireRequest{Key: bucket, Terms: lim, Want: 10, Held: tt.held})
+			assert.Equal(t, tt.got, g.Surplus, "draw %d", i)
+		}
+		b.holds(lim, 90, 10)
+	}},
+
 	{"SurplusIsWhatWaitersLeave", func(t *testing.T, b *bench) {
 		lim := terms(10, 1, 0, 10)
 		g := b.acquire(lease.AcquireRequest{Key: bucket, Terms: lim, Min: 2, Need: 6, Want: 9, Replicas: 1})
