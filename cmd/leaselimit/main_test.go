@@ -126,7 +126,7 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	text := onTerminal(t, nil, nil, "demo", "-duration", "600ms", "-replicas", "2")
 	require.Contains(t, text, "replica    offered   admitted    refused  store calls     held")
-	require.Contains(t, text, "\x1b[7A\x1b[J", "the table is drawn in place")
+	require.Contains(t, text, "\x1b[8A\x1b[J", "the table is drawn in place")
 	require.Contains(t, text, "100% ████████████████████████████████████████ 0.6s of 600ms")
 	require.Contains(t, text, "\x1b[32mthe bound held\x1b[0m")
 	require.NotContains(t, text, "held \x1b", "no lines besides")

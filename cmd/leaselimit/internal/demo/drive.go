@@ -19,14 +19,14 @@ func (f *fleet) drive(ctx context.Context, start time.Time) {
 	var wg sync.WaitGroup
 	for _, r := range f.replicas {
 		for range min(workers, len(r.calls)) {
-			wg.Go(func() { r.work(ctx, start, f.tenant) })
+			wg.Go(func() { f.work(ctx, r, start) })
 		}
 	}
 	wg.Wait()
 }
 
-// work makes calls, one after the other, until there are none that nobody has taken on.
-func (r *replica) work(ctx context.Context, start time.Time, tenant string) {
+// work makes calls of r, one after the other, until there are none that nobody has taken on.
+func (f *fleet) work(ctx context.Context, r *replica, start time.Time) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -45,7 +45,8 @@ func (r *replica) work(ctx context.Context, start time.Time, tenant string) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.make(c, start, tenant)
+		r.make(c, start, f.tenant)
+		f.tally.note(time.Duration(c.end), c.answer.allowed())
 	}
 }
 

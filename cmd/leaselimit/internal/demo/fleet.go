@@ -21,6 +21,7 @@ type fleet struct {
 	shared   shared
 	tenant   string // nobody had it before: no run is spoilt by another
 	replicas []*replica
+	tally    *tally
 }
 
 // A replica is one limiter and the calls that are made to it.
@@ -53,7 +54,7 @@ const (
 func (a answer) allowed() bool { return a == allowedHere || a == allowedByStore }
 
 func newFleet(ctx context.Context, s *settings, log *slog.Logger) (*fleet, error) {
-	f := &fleet{settings: s, tenant: "demo-" + rand.Text()}
+	f := &fleet{settings: s, tenant: "demo-" + rand.Text(), tally: newTally(s.limit)}
 	if s.redis == "" {
 		f.shared = newMemory(s.latency)
 	} else {

@@ -29,7 +29,7 @@ var columns = []column{
 
 const (
 	nameWidth = 8
-	besides   = 6 // lines of a frame that are no replica's: head, total, two of text, bar, and the one that the cursor is on
+	besides   = 7 // lines of a frame that are no replica's: head, total, three of text, bar, and the one that the cursor is on
 )
 
 // frame is a run as lines for a terminal of that size: none is wider, and there are fewer than height. The last column stays
@@ -65,6 +65,8 @@ func frame(s snapshot, width, height int, style tty.Style) []string {
 	l := s.bound.Limit
 	most := l.Capacity + s.bound.Tokens + int64(float64(l.Refill)*s.elapsed.Seconds())
 	lines = append(lines, cut("admitted %s of at most %s by now", tty.Count(total.admitted), tty.Count(most)))
+	lines = append(lines, cut("overshoot %s of at most %s, undershoot %s",
+		tty.Count(s.overshoot), tty.Count(s.bound.Tokens), tty.Count(s.undershoot)))
 	lines = append(lines, clip(bar(s.elapsed, s.duration, width), width))
 	if len(lines) >= height {
 		lines = lines[len(lines)-max(1, height-1):]

@@ -17,7 +17,7 @@ func example(replicas int) snapshot {
 	s := snapshot{
 		elapsed: 1500 * time.Millisecond, duration: 6 * time.Second,
 		bound:  leaselimit.Bound{Tokens: 100, Limit: quota.PerSecond(1000, 1000)},
-		bucket: &lease.State{Level: -3.5, Out: 200},
+		bucket: &lease.State{Level: -3.5, Out: 200}, overshoot: 7, undershoot: 1200,
 	}
 	for i := range int64(replicas) {
 		s.rows = append(s.rows, row{offered: 1_000_000 * (i + 1), admitted: 400, refused: 600, storeCalls: 12, held: 30})
@@ -34,6 +34,7 @@ func TestFrame(t *testing.T) {
 		"     all  3,000,000        800      1,200           24       60",
 		"shared bucket: 0 of 1,000 tokens, 200 leased out",
 		"admitted 800 of at most 2,600 by now",
+		"overshoot 7 of at most 100, undershoot 1,200",
 		"25% ██████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░ 1.5s of 6s",
 	}, got)
 }
@@ -58,7 +59,7 @@ func TestFrameFitsEveryTerminal(t *testing.T) {
 func TestFrameOfMoreReplicasThanLines(t *testing.T) {
 	got := frame(example(50), 80, 12, tty.Style{})
 	require.Len(t, got, 11)
-	require.Contains(t, got[len(got)-5], "45 more")
+	require.Contains(t, got[len(got)-6], "46 more")
 	require.Contains(t, strings.Join(got, "\n"), "1,275,000,000")
 }
 

@@ -60,8 +60,9 @@ func (*lines) every() time.Duration { return time.Second }
 func (l *lines) show(s snapshot) {
 	l.last = s.elapsed.Round(time.Second)
 	t := s.total()
-	_, _ = fmt.Fprintf(l.out, "%4s  offered %s, admitted %s, refused %s, store calls %s, held %s\n", l.last,
-		tty.Count(t.offered), tty.Count(t.admitted), tty.Count(t.refused), tty.Count(t.storeCalls), tty.Count(t.held))
+	_, _ = fmt.Fprintf(l.out, "%4s  offered %s, admitted %s, refused %s, store calls %s, held %s, overshoot %s of %s\n", l.last,
+		tty.Count(t.offered), tty.Count(t.admitted), tty.Count(t.refused), tty.Count(t.storeCalls), tty.Count(t.held),
+		tty.Count(s.overshoot), tty.Count(s.bound.Tokens))
 }
 
 func (l *lines) end(s snapshot) {

@@ -14,6 +14,8 @@ type snapshot struct {
 	rows              []row
 	bound             leaselimit.Bound
 	bucket            *lease.State // nil if it cannot be read
+
+	overshoot, undershoot int64 // measured so far, over all replicas
 }
 
 // A row is how a replica stands.
@@ -39,6 +41,7 @@ const lookTimeout = 100 * time.Millisecond
 
 func (f *fleet) snapshot(elapsed time.Duration) snapshot {
 	s := snapshot{elapsed: min(elapsed, f.duration), duration: f.duration, bound: f.bound()}
+	s.overshoot, s.undershoot = f.tally.read()
 	for _, r := range f.replicas {
 		st := r.limiter.Stats()
 		s.rows = append(s.rows, row{
