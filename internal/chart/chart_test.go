@@ -386,7 +386,7 @@ func TestTable(t *testing.T) {
 	b.WriteString("| limit | replicas | load | calls/s each | waited | n unknown | designed | store calls | admitted |\n")
 	b.WriteString("|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, c := range cells {
-		fmt.Fprintf(&b, "| %s | %d | %g | %g | %.1f | %.1f | %s | %.3f | %.3f |\n", name(c.limit), c.replicas, c.load,
+		fmt.Fprintf(&b, "| %s | %d | %g | %.3g | %.1f | %.1f | %s | %.3f | %.3f |\n", name(c.limit), c.replicas, c.load,
 			c.limit.PerMillisecond()*1000*c.load/float64(c.replicas), 100*c.told.Waiting(), 100*c.untold.Waiting(),
 			expected(c.setting), c.told.StoreCalls(), c.told.Share())
 		assert.Positive(t, c.told.Admitted, "%+v", c.setting)
