@@ -63,8 +63,10 @@ type Config struct {
 	// Shadow lets every call pass: refusals are decided and counted, and marked Shadowed.
 	Shadow bool
 
-	// CoarseClock is the resolution of a clock that is read from memory for every spend, and is taken off the trust
-	// window twice. 0, the default, reads the machine's clock. 50us to LeaseTTL/10. It costs a goroutine until Close.
+	// CoarseClock is the resolution of a clock that is read from memory for every spend and every refusal, and is taken off
+	// the trust window twice. 0, the default, reads the machine's clock. 50us to LeaseTTL/10. It costs a goroutine until
+	// Close. Where that goroutine does not get to run in time (Stats.ClockLag), up to 64 tokens of a lease may be spent
+	// past its window, and a refusal may be late by as much as the clock had never been before.
 	CoarseClock time.Duration
 
 	// Logger gets one line for each change of state; default slog.Default().

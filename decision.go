@@ -14,6 +14,11 @@ type Decision struct {
 	Allowed bool
 	// Source says who decided.
 	Source Source
+	// Shadowed reports that the call is refused and was allowed nevertheless, by Config.Shadow.
+	Shadowed bool
+	// Policy, of a degraded decision, is the policy that decided: a refusal by FailLocal is one by a limit, if only by this
+	// replica's share of it; one by FailClosed says nothing about the tenant.
+	Policy FailurePolicy
 	// Class is the class of Limit: [Limiter.Class].
 	Class string
 	// Limit is the limit that was applied.
@@ -24,8 +29,6 @@ type Decision struct {
 	// RetryAfter, of a refusal, is when the same cost could pass: a client that is alone and waits as long is admitted.
 	// It is [Never] if the cost can never pass, and 0 if the call is allowed.
 	RetryAfter time.Duration
-	// Shadowed reports that the call is refused and was allowed nevertheless, by Config.Shadow.
-	Shadowed bool
 }
 
 // Never is the RetryAfter of what can never pass: a cost above the capacity, or any cost where nothing is left and nothing is

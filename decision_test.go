@@ -272,6 +272,7 @@ func TestDecisionNamesItsClass(t *testing.T) {
 		store.onAcquire(down)
 		d = call(t, lim, "other", 1)
 		assert.True(t, d.Degraded())
+		assert.Equal(t, leaselimit.FailOpen, d.Policy)
 		assert.Equal(t, "export", d.Class)
 	})
 }

@@ -15,28 +15,27 @@ import (
 // retryClosed is the RetryAfter of a refusal by FailClosed: nobody knows when the store will be back.
 const retryClosed = time.Second
 
-// fallback decides on a call that the store did not decide on.
-func (l *Limiter) fallback(t *tenant, limit quota.Limit, cost int64) Decision {
-	d := Decision{Source: SourceFallback, Class: l.cfg.Class, Limit: limit}
+// fallback decides on a call that the store did not decide on. d has its class and limit.
+func (l *Limiter) fallback(d *Decision, t *tenant, cost int64) {
+	d.Source, d.Policy = SourceFallback, l.cfg.OnFailure
 	switch l.cfg.OnFailure {
 	case FailOpen:
 		d.Allowed = true
 	case FailClosed:
 		d.RetryAfter = retryClosed
 	default:
-		d.Allowed, d.Remaining, d.RetryAfter = t.fallback.take(l.share(limit), l.pool.Now(), cost)
+		d.Allowed, d.Remaining, d.RetryAfter = t.fallback.take(l.share(d.Limit), l.pool.Now(), cost)
 	}
 	if d.Allowed {
 		l.count.allowedFallback.Add(1)
 	} else {
 		l.count.refusedFallback.Add(1)
 	}
-	return d
 }
 
 // peekFallback is what Peek answers when the store does not.
 func (l *Limiter) peekFallback(t *tenant, limit quota.Limit) Decision {
-	d := Decision{Source: SourceFallback, Class: l.cfg.Class, Limit: limit}
+	d := Decision{Source: SourceFallback, Policy: l.cfg.OnFailure, Class: l.cfg.Class, Limit: limit}
 	switch l.cfg.OnFailure {
 	case FailOpen:
 		d.Allowed = true

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
+	"github.com/puzpuzpuz/xsync/v4"
 )
 
 // A Limiter holds each tenant to its limit of one class, together with all other replicas that use the same store. It is
@@ -17,6 +18,7 @@ import (
 type Limiter struct {
 	cfg   Config
 	fixed *quota.Limit // the limit of every tenant, if Config.Limits is quota.Fixed
+	spent Decision     // a call that is allowed from a lease, but for Remaining, if Config.Limits is quota.Fixed
 	pool  *lease.Pool
 
 	tenants tenants
@@ -38,8 +40,9 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	l := &Limiter{cfg: cfg, pool: lease.NewPool(store, cfg.options())}
 	if limit, ok := quota.FixedLimit(cfg.Limits); ok {
 		l.fixed = &limit
+		l.spent = Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit}
 	}
-	l.tenants.limiter = l
+	l.tenants.limiter, l.tenants.byName = l, xsync.NewMap[string, *tenant]()
 	return l, nil
 }
 
@@ -47,8 +50,9 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 func (l *Limiter) Class() string { return l.cfg.Class }
 
 // Allow is AllowN with a cost of 1.
-func (l *Limiter) Allow(ctx context.Context, tenant string) (Decision, error) {
-	return l.AllowN(ctx, tenant, 1)
+func (l *Limiter) Allow(ctx context.Context, tenant string) (d Decision, err error) {
+	err = l.decide(ctx, tenant, 1, &d)
+	return d, err
 }
 
 // AllowN decides whether tenant may spend cost tokens now, and spends them if so: all or none. Almost always it decides from
@@ -57,17 +61,32 @@ func (l *Limiter) Allow(ctx context.Context, tenant string) (Decision, error) {
 // A non-nil error means that no decision was made and nothing was spent: ctx is done, the limiter is closed, the cost or the
 // tenant is invalid, or Config.Limits failed or gave an invalid limit (it matches [quota.ErrInvalid]). A store that does not
 // answer is no error: Config.OnFailure decides. A cost above the capacity is refused, with RetryAfter [Never].
-func (l *Limiter) AllowN(ctx context.Context, tenant string, cost int64) (Decision, error) {
-	limit, err := l.admit(ctx, tenant, cost)
-	if err != nil {
-		return Decision{}, err
-	}
-	if t := l.tenants.load(tenant); t != nil {
-		if d, ok := l.fast(t, &limit, cost); ok {
-			return d, nil
+func (l *Limiter) AllowN(ctx context.Context, tenant string, cost int64) (d Decision, err error) {
+	err = l.decide(ctx, tenant, cost, &d)
+	return d, err
+}
+
+// decide is AllowN. The decision is written once, where the caller gets it: handed on from call to call, its copies took more time
+// than everything else but the clock (docs/adr/0009).
+//
+// Nothing is checked that a call which fast decides cannot be: after Close no holder has a lease or a mark, and there is no tenant
+// without a name.
+func (l *Limiter) decide(ctx context.Context, tenant string, cost int64, d *Decision) error {
+	if l.fixed != nil && cost > 0 {
+		if t := l.tenants.load(tenant); t != nil && l.fast(t, l.fixed, cost, d) {
+			return nil
 		}
 	}
-	return l.slow(ctx, tenant, limit, cost)
+	limit, err := l.admit(ctx, tenant, cost)
+	if err != nil {
+		return err
+	}
+	if l.fixed == nil {
+		if t := l.tenants.load(tenant); t != nil && l.fast(t, &limit, cost, d) {
+			return nil
+		}
+	}
+	return l.slow(ctx, tenant, limit, cost, d)
 }
 
 // admit checks the arguments of a call and looks up the limit.
@@ -110,26 +129,36 @@ func (l *Limiter) lookUp(ctx context.Context, tenant string) (quota.Limit, error
 }
 
 // fast decides from what is in memory, if that can decide.
-func (l *Limiter) fast(t *tenant, limit *quota.Limit, cost int64) (Decision, bool) {
+func (l *Limiter) fast(t *tenant, limit *quota.Limit, cost int64, d *Decision) bool {
 	r, ok := t.holder.TrySpend(limit, cost)
 	if !ok {
-		return Decision{}, false
+		return false
 	}
 	t.touch()
-	return l.decision(*limit, r), true
+	if r.Verdict == lease.FromLease && limit == l.fixed {
+		*d = l.spent
+		d.Remaining = r.Remaining
+		return true
+	}
+	l.fill(d, limit, r)
+	return true
 }
 
 // slow decides on every call that memory could not.
-func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost int64) (Decision, error) {
+func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost int64, d *Decision) error {
+	d.Class, d.Limit = l.cfg.Class, limit
 	switch {
 	case limit.IsUnlimited():
 		l.count.unlimited.Add(1)
-		return Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit, Remaining: math.MaxInt64}, nil
+		d.Allowed, d.Source, d.Remaining = true, SourceLease, math.MaxInt64
+		return nil
 	case cost > limit.Capacity:
 		l.count.never.Add(1)
-		return l.shadow(Decision{Source: SourcePrecheck, Class: l.cfg.Class, Limit: limit, RetryAfter: Never}), nil
+		d.Source, d.RetryAfter = SourcePrecheck, Never
+		l.shadow(d)
+		return nil
 	case ctx.Err() != nil:
-		return Decision{}, l.failed(undecided(ctx.Err()))
+		return l.undecided(d, undecided(ctx.Err()))
 	}
 	for {
 		t := l.tenants.get(name, limit)
@@ -138,30 +167,42 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 		switch {
 		case err == nil:
 			l.state.answered(l, r)
-			return l.decision(limit, r), nil
+			l.fill(d, &limit, r)
+			return nil
 		case errors.Is(err, lease.ErrRetired): // evicted between the two lines above
 			continue
 		case errors.Is(err, lease.ErrClosed):
-			return Decision{}, l.failed(ErrClosed)
+			return l.undecided(d, ErrClosed)
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-			return Decision{}, l.failed(undecided(err))
+			return l.undecided(d, undecided(err))
 		}
 		l.state.failed(l, err)
-		return l.shadow(l.fallback(t, limit, cost)), nil
+		l.fallback(d, t, cost)
+		l.shadow(d)
+		return nil
 	}
 }
 
-// decision is the public form of a holder's result.
-func (l *Limiter) decision(limit quota.Limit, r lease.Result) Decision {
-	d := Decision{Class: l.cfg.Class, Limit: limit, Remaining: r.Remaining}
+// undecided is the end of a call without a decision.
+func (l *Limiter) undecided(d *Decision, err error) error {
+	*d = Decision{}
+	return l.failed(err)
+}
+
+// fill writes the public form of a holder's result into d, which is zero. It writes field by field: a copy of a limit that has just
+// been written takes as long as the rest.
+func (l *Limiter) fill(d *Decision, limit *quota.Limit, r lease.Result) {
+	d.Class = l.cfg.Class
+	d.Limit.Capacity, d.Limit.Refill, d.Limit.Per = limit.Capacity, limit.Refill, limit.Per
+	d.Remaining = r.Remaining
 	switch r.Verdict {
 	case lease.FromLease:
 		d.Allowed, d.Source = true, SourceLease
-		return d
+		return
 	case lease.FromStore:
 		l.count.allowedStore.Add(1)
 		d.Allowed, d.Source = true, SourceStore
-		return d
+		return
 	case lease.RefusedLocal:
 		d.Source = SourcePrecheck
 	case lease.RefusedFloor:
@@ -172,16 +213,15 @@ func (l *Limiter) decision(limit quota.Limit, r lease.Result) Decision {
 		d.Source = SourceStore
 	}
 	d.RetryAfter = r.RetryAfter
-	return l.shadow(d)
+	l.shadow(d)
 }
 
 // shadow lets a refused call pass if Config.Shadow says so.
-func (l *Limiter) shadow(d Decision) Decision {
+func (l *Limiter) shadow(d *Decision) {
 	if l.cfg.Shadow && !d.Allowed {
 		l.count.shadowed.Add(1)
 		d.Allowed, d.Shadowed, d.RetryAfter = true, true, 0
 	}
-	return d
 }
 
 // Wait blocks until cost tokens are spent for tenant, or fails: with ctx's error when it is done; at once, with a

@@ -3,6 +3,7 @@ package leaselimit
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/leaselimit/leaselimit/quota"
 )
@@ -37,6 +38,10 @@ type Stats struct {
 	// MaxOvershoot is its bound, for all replicas together.
 	Overshoot, MaxOvershoot float64
 
+	// ClockLag is the furthest that the coarse clock of Config.CoarseClock was seen behind, 0 without one. Beyond two of its
+	// resolutions it puts off refusals that may be wrong by as much, and the machine is too busy for its resolution.
+	ClockLag time.Duration
+
 	// Degraded reports that the last draw failed, so that Config.OnFailure decides on calls that no lease covers.
 	Degraded bool
 }
@@ -58,7 +63,7 @@ func (s Stats) Undershoot() int64 { return s.TokensStranded + s.TokensLost }
 // StoreCalls is the number of calls to the store.
 func (s Stats) StoreCalls() int64 { return s.Draws + s.Returns }
 
-// Plus is the sum of the counts of s and o, the larger of their overshoots, and degraded if one of them is.
+// Plus is the sum of the counts of s and o, the larger of their overshoots and lags, and degraded if one of them is.
 func (s Stats) Plus(o Stats) Stats {
 	for sum, n := range map[*int64]int64{
 		&s.AllowedLease: o.AllowedLease, &s.AllowedStore: o.AllowedStore, &s.AllowedFallback: o.AllowedFallback,
@@ -73,6 +78,7 @@ func (s Stats) Plus(o Stats) Stats {
 		*sum += n
 	}
 	s.Overshoot, s.MaxOvershoot = max(s.Overshoot, o.Overshoot), max(s.MaxOvershoot, o.MaxOvershoot)
+	s.ClockLag = max(s.ClockLag, o.ClockLag)
 	s.Degraded = s.Degraded || o.Degraded
 	return s
 }
@@ -103,7 +109,7 @@ func (l *Limiter) Stats() Stats {
 		Draws: p.Draws.Load(), DrawFailures: p.Failures.Load(), LateDraws: p.Late.Load(), Returns: p.ReturnCalls.Load(),
 		TokensGranted: p.SurplusTokens.Load(), TokensReturned: p.Returned.Load(), TokensLost: p.ReturnLost.Load(),
 		TokensStranded: p.Stranded.Load(), TokensWaiters: p.WaiterTokens.Load(),
-		MaxOvershoot: l.cfg.MaxOvershoot, Degraded: l.state.down(),
+		MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(), Degraded: l.state.down(),
 	}
 	ts := &l.tenants
 	ts.mu.Lock()

@@ -14,7 +14,8 @@ type clock struct {
 	wall func() int64 // nanoseconds since base on the wall clock; replaced in tests
 
 	coarse time.Duration
-	ticks  atomic.Int64
+	ticks  atomic.Int64 // only goes forward
+	lag    atomic.Int64 // the furthest that ticks was seen behind
 	begin  sync.Once
 	finish sync.Once
 	quit   chan struct{}
@@ -35,13 +36,21 @@ func (c *clock) init(coarse time.Duration) {
 // exact reads the clock.
 func (c *clock) exact() int64 { return int64(time.Since(c.base)) }
 
-// now is the time for spends: at most the resolution behind, if a coarse clock is configured.
+// now is the time for spends. A coarse clock is behind by as much as [clock.slack] tells.
 func (c *clock) now() int64 {
 	if c.coarse == 0 {
 		return c.exact()
 	}
 	c.begin.Do(c.start)
 	return c.ticks.Load()
+}
+
+// slack is by how much now may be behind: nothing, or two ticks of a coarse clock, or as much as it has been seen behind.
+func (c *clock) slack() int64 {
+	if c.coarse == 0 {
+		return 0
+	}
+	return max(2*int64(c.coarse), c.lag.Load())
 }
 
 func (c *clock) start() {
@@ -55,10 +64,30 @@ func (c *clock) start() {
 			case <-c.quit:
 				return
 			case <-t.C:
-				c.ticks.Store(c.exact())
+				c.tick()
 			}
 		}
 	}()
+}
+
+// tick sets the coarse clock. It is the ticker's work, and now and then a spender's: a ticker that does not get to run must not
+// stop the time.
+func (c *clock) tick() {
+	now := c.exact()
+	for {
+		was := c.ticks.Load()
+		if now <= was {
+			return
+		}
+		if c.ticks.CompareAndSwap(was, now) {
+			for behind := now - was; ; {
+				worst := c.lag.Load()
+				if behind <= worst || c.lag.CompareAndSwap(worst, behind) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // stop ends the coarse clock. It stands still from then on.

@@ -168,7 +168,7 @@ func (h *Holder) noteLocked(d *draw, g *Grant, now int64) {
 		h.mu.nextAsk = now + int64(jitter(floor, 1, 1.5))
 		m.Ask = h.mu.nextAsk
 	}
-	h.mark.Store(m)
+	h.mark.Store(m.Ready())
 	h.level.Store(whole(m.Level))
 	h.local.Note(whole(m.Level))
 }
@@ -274,7 +274,7 @@ func (h *Holder) pressLocked(d *draw, now int64) {
 			return
 		}
 		h.mu.pressed = nil
-		if h.refused.calls.Load() == 0 {
+		if !h.refused.anyLocked() {
 			h.local.Arm(h.local.Left(h.pool.clock.exact()) / 2)
 			return
 		}

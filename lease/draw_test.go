@@ -164,7 +164,7 @@ func TestAPressedDrawCountsWhatIsInHand(t *testing.T) {
 			}
 			return next()
 		})
-		for range 20_000 {
+		for i := 0; i < 20_000 || (seen == 0 && i < 1_000_000); i++ { // it is a matter of chance when that is seen first
 			r.spend(3)
 			time.Sleep(ms)
 		}

@@ -23,7 +23,7 @@ func (h *Holder) Deadlines() []time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var ends []time.Duration
-	for _, l := range h.local.Leases() {
+	for l := range h.local.All() {
 		ends = append(ends, time.Duration(l.Deadline()))
 	}
 	return ends
@@ -40,6 +40,12 @@ func (h *Holder) Waiting() int {
 func (h *Holder) Available() int64 { return h.local.Available(h.pool.clock.exact()) }
 
 // Leases lists h's leases.
+// StallTimers stops the ticker of the coarse clock and the timer of the sweeps, as a machine does that is too busy to run them.
+func (p *Pool) StallTimers() {
+	p.clock.stop()
+	p.expiry.stop()
+}
+
 func (h *Holder) Leases() string { return h.local.String() }
 
 // Timers is the number of timers that the pool and h have set.

@@ -40,22 +40,21 @@ type Result struct {
 // Allowed reports whether the call may go on.
 func (r Result) Allowed() bool { return r.Verdict == FromLease || r.Verdict == FromStore }
 
-// A Holder holds one tenant's leases in this replica. It is safe for concurrent use.
+// A Holder holds one tenant's leases in this replica. It is safe for concurrent use, once [Pool.Init] was called for it, and must
+// not be copied.
 type Holder struct {
-	pool *Pool
-	key  Key
-
-	// Read by every call, written by draws.
+	// Read by every call, written by draws. The first cache line has what a call needs that is decided from a lease.
+	pool  *Pool
 	terms atomic.Pointer[Terms]
 	local localbucket.Bucket
 	mark  atomic.Pointer[precheck.Mark]
-	level atomic.Int64 // whole tokens in the bucket by its last answer
 
-	// Written by calls on the paths that are not the fastest.
-	extra   atomic.Int64 // see addExtra
-	refused refusals
 	retired atomic.Bool
+	level   atomic.Int64 // whole tokens in the bucket by its last answer
+	refused refusals
+	extra   atomic.Int64 // see addExtra
 
+	key Key
 	due due
 
 	mu struct {
@@ -114,13 +113,18 @@ const (
 
 // NewHolder returns a holder for the bucket key under limit, with no lease.
 func (p *Pool) NewHolder(key Key, limit quota.Limit) *Holder {
-	h := &Holder{pool: p, key: key}
-	terms := p.opts.Terms(limit)
-	h.terms.Store(&terms)
+	h := new(Holder)
+	p.Init(h, key, limit)
+	return h
+}
+
+// Init makes the zero Holder what NewHolder returns.
+func (p *Pool) Init(h *Holder, key Key, limit quota.Limit) {
+	h.pool, h.key = p, key
+	h.terms.Store(p.termsOf(limit))
 	h.due.index = -1
 	h.mu.demand.at = -1
 	h.level.Store(limit.Capacity)
-	return h
 }
 
 // Key is the bucket that h holds leases of.
@@ -136,23 +140,47 @@ func (h *Holder) TrySpend(limit *quota.Limit, cost int64) (r Result, ok bool) {
 	if t.Limit != *limit {
 		return Result{}, false
 	}
-	now := h.pool.clock.now()
-	r, low, ok := h.spend(t, now, cost)
-	if !ok && h.pool.opts.Coarse > 0 {
-		// A coarse clock is behind, so what it allows is good, and what it refuses has to be seen on the exact one.
-		now = h.pool.clock.exact()
-		r, low, ok = h.spend(t, now, cost)
+	c := &h.pool.clock
+	now := c.now()
+	l, left, ok := h.local.Take(now, cost)
+	if !ok {
+		return h.tryRefuse(now, cost)
 	}
-	switch {
-	case !ok:
-		if r, ok = h.precheck(now, cost); ok {
-			h.refuse(cost, r.Verdict)
-		}
-		return r, ok
-	case low:
+	if cost > 1 {
+		h.addExtra(cost - 1)
+	}
+	if l.Low(left) {
 		h.lowWater()
 	}
-	return r, true
+	if left&checkEvery == 0 && c.coarse > 0 {
+		c.tick()
+	}
+	return Result{Verdict: FromLease, Remaining: min(t.Limit.Capacity, left+l.Behind())}, true
+}
+
+// checkEvery, as a mask of the tokens left in a lease, is how often a spend by the coarse clock looks at the exact one: as many
+// tokens, of each lease, may be spent past its window if the coarse clock stands still.
+const checkEvery = 64 - 1
+
+// tryRefuse refuses a call that the leases in hand do not cover, if the pre-check can. It goes by the latest that it may be:
+// now, of a coarse clock, is behind, and what has been refilled since must not be refused.
+func (h *Holder) tryRefuse(now, cost int64) (Result, bool) {
+	late := now + h.pool.clock.slack()
+	if wait, refused := h.mark.Load().One(now, late); refused && cost == 1 {
+		if _, most := h.available(now, late); most == 0 {
+			if at, coming := h.local.When(now, 1); coming {
+				wait = min(wait, max(0, at-now))
+			}
+			h.refused.ones.Add(1)
+			h.countLate()
+			return Result{Verdict: RefusedLocal, RetryAfter: time.Duration(wait)}, true
+		}
+	}
+	r, ok := h.precheck(now, late, cost)
+	if ok {
+		h.refuse(cost, r.Verdict)
+	}
+	return r, ok
 }
 
 // spend takes cost from one lease. It reports low once, when the leases have come down to the low-water mark.
@@ -167,26 +195,37 @@ func (h *Holder) spend(t *Terms, now, cost int64) (r Result, low, ok bool) {
 	return Result{Verdict: FromLease, Remaining: min(t.Limit.Capacity, left+l.Behind())}, l.Low(left), true
 }
 
-// precheck refuses what can be neither in the leases nor in the bucket.
-func (h *Holder) precheck(now, cost int64) (Result, bool) {
+// precheck refuses what can be neither in the leases nor in the bucket, at a time from now to late.
+func (h *Holder) precheck(now, late, cost int64) (Result, bool) {
 	m := h.mark.Load()
 	if m == nil {
 		return Result{}, false
 	}
-	here := h.local.Available(now)
-	if !m.Refuses(now, cost-here) {
+	here, most := h.available(now, late)
+	if !m.Refuses(late, cost-most) {
 		return Result{}, false
 	}
-	if !m.Reachable(cost - here) {
-		if _, coming := h.local.When(now, cost); !coming {
+	if !m.Reachable(cost - most) {
+		if _, coming := h.local.When(late, cost); !coming {
 			return Result{}, false
 		}
 	}
 	return Result{
 		Verdict:    RefusedLocal,
-		Remaining:  min(m.Capacity, here+whole(m.Most(now))),
+		Remaining:  min(m.Capacity, here+whole(m.Most(late))),
 		RetryAfter: h.retryAfter(now, cost, here, m),
 	}, true
+}
+
+// available is the fewest and the most tokens in hand at a time from now to late: some may become ready meanwhile, and some may
+// end.
+func (h *Holder) available(now, late int64) (fewest, most int64) {
+	fewest = h.local.Available(now)
+	if late == now {
+		return fewest, fewest
+	}
+	most = h.local.Available(late)
+	return min(fewest, most), max(fewest, most)
 }
 
 // Spend decides on a call, waiting for the store where it must. It fails with ctx's error, with a *StoreError when the store
@@ -265,7 +304,7 @@ func (h *Holder) decideLocked(now, cost int64, rounds int, queued bool) (answer,
 	case h.mu.overdue, h.mu.failure != nil && now < h.mu.nextAsk:
 		return answer{err: h.mu.failure}, true
 	}
-	if r, ok := h.precheck(now, cost); ok {
+	if r, ok := h.precheck(now, now, cost); ok {
 		if queued {
 			r.Verdict = RefusedStore
 		}
@@ -323,8 +362,7 @@ func (h *Holder) relimitLocked(limit quota.Limit) {
 	if old.Limit == limit {
 		return
 	}
-	terms := h.pool.opts.Terms(limit)
-	h.terms.Store(&terms)
+	h.terms.Store(h.pool.termsOf(limit))
 	h.mark.Store(nil)
 	h.level.Store(0)
 	h.mu.nextTop = 0
@@ -370,7 +408,7 @@ func (h *Holder) addExtra(n int64) {
 func (h *Holder) countLate() {
 	if h.retired.Load() {
 		h.pool.count.LateExtra.Add(h.extra.Swap(0))
-		h.pool.count.LateRefused.Add(h.refused.local.Swap(0))
+		h.pool.count.LateRefused.Add(h.refused.local.Swap(0) + h.refused.ones.Swap(0))
 	}
 }
 
@@ -379,7 +417,25 @@ type refusals struct {
 	calls         atomic.Int64
 	tokens, fresh atomic.Int64 // of calls that no other count of the demand has
 	min           atomic.Int64 // smallest cost, 0 = none
-	local         atomic.Int64 // calls refused by the pre-check, ever
+	local         atomic.Int64 // calls refused by the pre-check, ever, but for ones
+	ones          atomic.Int64 // calls of cost 1 refused by the pre-check, ever: no other count has them
+	onesSeen      int64        // of them, what a draw has looked at; guarded by the holder's mutex
+}
+
+// anyLocked reports whether calls were refused since a draw last looked.
+func (r *refusals) anyLocked() bool { return r.calls.Load() > 0 || r.ones.Load() != r.onesSeen }
+
+// takeLocked gives what was refused since it was last called: the calls, and of the calls that no other count of the demand has
+// the tokens and the number; and the smallest cost, 0 if there was none.
+func (r *refusals) takeLocked() (calls, tokens, fresh, smallest int64) {
+	ones := r.ones.Load()
+	n := max(0, ones-r.onesSeen) // less only after the holder was retired
+	r.onesSeen = ones
+	calls, tokens, fresh, smallest = r.calls.Swap(0)+n, r.tokens.Swap(0)+n, r.fresh.Swap(0)+n, r.min.Swap(0)
+	if n > 0 {
+		smallest = 1
+	}
+	return calls, tokens, fresh, smallest
 }
 
 // whole is the number of whole tokens in a level.

@@ -63,6 +63,7 @@ type Pool struct {
 	count Counters
 	rtt   peak
 	jumps atomic.Int64 // of the wall clock: times that the machine was suspended
+	terms atomic.Pointer[Terms]
 
 	ctx    context.Context // of every call to the store; done when Close gives up waiting
 	cancel context.CancelFunc
@@ -116,6 +117,19 @@ func (p *Pool) lookAtClock() {
 
 // Now is the pool's clock for spends.
 func (p *Pool) Now() int64 { return p.clock.now() }
+
+// termsOf is the terms of a bucket with this limit. Most tenants have the same limit as the one before, and share them.
+func (p *Pool) termsOf(l quota.Limit) *Terms {
+	if t := p.terms.Load(); t != nil && t.Limit == l {
+		return t
+	}
+	t := p.opts.Terms(l)
+	p.terms.Store(&t)
+	return &t
+}
+
+// ClockLag is the furthest that the coarse clock was seen behind.
+func (p *Pool) ClockLag() time.Duration { return time.Duration(p.clock.lag.Load()) }
 
 // Options returns the options of the pool.
 func (p *Pool) Options() *Options { return &p.opts }

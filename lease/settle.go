@@ -14,9 +14,8 @@ func (h *Holder) observeLocked(now int64) (refused bool, smallest int64) {
 	tokens := spent - h.mu.spentSeen
 	n := tokens - (extra - h.mu.extraSeen)
 	h.mu.spentSeen, h.mu.extraSeen = spent, extra
-	r := &h.refused
-	refused, smallest = r.calls.Swap(0) > 0, r.min.Swap(0)
-	freshTokens, fresh := r.tokens.Swap(0), r.fresh.Swap(0)
+	calls, freshTokens, fresh, smallest := h.refused.takeLocked()
+	refused = calls > 0
 	if smallest > most { // calls dearer than what may be held draw for themselves, and press nobody
 		refused, smallest, freshTokens, fresh = false, 0, 0, 0
 	}
@@ -69,7 +68,7 @@ func (h *Holder) askedLocked(cost int64) {
 // spentLocked is the number of tokens ever spent from leases.
 func (h *Holder) spentLocked() int64 {
 	n := h.mu.spentEnded
-	for _, l := range h.local.Leases() {
+	for l := range h.local.All() {
 		n += l.Spent()
 	}
 	return n
@@ -77,7 +76,7 @@ func (h *Holder) spentLocked() int64 {
 
 // reportLocked puts on the request what was spent and not yet reported, and forgets it: a report is sent at most once.
 func (h *Holder) reportLocked(req *AcquireRequest) {
-	for _, l := range h.local.Leases() {
+	for l := range h.local.All() {
 		spent := l.Spent()
 		h.oweLocked(l.Epoch(), spent-l.Reported)
 		l.Reported = spent
@@ -88,7 +87,7 @@ func (h *Holder) reportLocked(req *AcquireRequest) {
 // outLocked is how much of this replica's surplus the store counts as out, as far as this replica knows.
 func (h *Holder) outLocked() int64 {
 	n := h.mu.owed[0].Tokens + h.mu.owed[1].Tokens
-	for _, l := range h.local.Leases() {
+	for l := range h.local.All() {
 		n += l.Granted() - l.Reported
 	}
 	return n
@@ -139,8 +138,8 @@ func (h *Holder) sweep() {
 	now, window := h.pool.clock.exact(), int64(h.pool.opts.window())
 	h.pruneLocked(now)
 	h.giveBackLocked(h.local.Remove(func(l *localbucket.Lease) bool { return now >= l.Deadline()-window/10 }))
-	if leases := h.local.Leases(); len(leases) > 0 {
-		h.pool.expiry.schedule(h, leases[0].Deadline()-window/10)
+	if first := h.local.First(); first != nil {
+		h.pool.expiry.schedule(h, first.Deadline()-window/10)
 		h.local.Arm(h.local.Left(now) - 1)
 	}
 }
@@ -210,7 +209,7 @@ func (h *Holder) Spent() (tokens, calls, refused int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	tokens = h.spentLocked()
-	return tokens, tokens - h.extra.Load(), h.refused.local.Load()
+	return tokens, tokens - h.extra.Load(), h.refused.local.Load() + h.refused.ones.Load()
 }
 
 // Retire closes h and takes its counts, as Spent reports them, out of it. What calls under way count later goes to the
@@ -221,7 +220,7 @@ func (h *Holder) Retire() (tokens, calls, refused int64) {
 	defer h.mu.Unlock()
 	h.retired.Store(true)
 	tokens = h.spentLocked()
-	return tokens, tokens - h.extra.Swap(0), h.refused.local.Swap(0)
+	return tokens, tokens - h.extra.Swap(0), h.refused.local.Swap(0) + h.refused.ones.Swap(0)
 }
 
 // Held is the number of tokens in leases now, ready or not.

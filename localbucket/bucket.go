@@ -2,6 +2,7 @@ package localbucket
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -9,27 +10,46 @@ import (
 
 // A Bucket is the leases that a replica holds for one tenant, the oldest first. The zero Bucket holds none.
 //
-// Take, Available, Left and When are lock-free and may run at any time. Add, Split, Remove, Arm and Note change the list or look
-// at several leases as one: their callers take turns (the holder's mutex).
+// Take, All, Available, Left and When are lock-free and may run at any time. Add, Split, Remove, Arm and Note change the leases or
+// look at several as one: their callers take turns (the holder's mutex).
+//
+// The leases are a list from one to the next, so that the first, which most spends are of, is one step away. A lease that is
+// removed keeps its next one: whoever is looking at it finds the others.
 type Bucket struct {
-	leases atomic.Pointer[[]*Lease] // a list once stored is not changed
+	first atomic.Pointer[Lease]
 }
 
-// Leases is the list of leases, the oldest first, not to be changed.
-func (b *Bucket) Leases() []*Lease {
-	if p := b.leases.Load(); p != nil {
-		return *p
+// All yields the leases, the oldest first.
+func (b *Bucket) All() iter.Seq[*Lease] {
+	return func(yield func(*Lease) bool) {
+		for l := b.first.Load(); l != nil; l = l.next.Load() {
+			if !yield(l) {
+				return
+			}
+		}
 	}
-	return nil
 }
+
+// First is the oldest lease, or nil.
+func (b *Bucket) First() *Lease { return b.first.Load() }
 
 // Take spends n tokens of the oldest lease that has as many ready. It reports that lease and how many it has left.
 func (b *Bucket) Take(now, n int64) (l *Lease, left int64, ok bool) {
-	p := b.leases.Load()
-	if p == nil {
+	l = b.first.Load()
+	if l == nil {
 		return nil, 0, false
 	}
-	for _, l := range *p {
+	if n == 1 && now < l.plain {
+		if left, ok := l.one(); ok {
+			return l, left, true
+		}
+	}
+	return l.takeOn(now, n)
+}
+
+// takeOn is Take from l on.
+func (l *Lease) takeOn(now, n int64) (*Lease, int64, bool) {
+	for ; l != nil; l = l.next.Load() {
 		if left, ok := l.Take(now, n); ok {
 			return l, left, true
 		}
@@ -39,7 +59,7 @@ func (b *Bucket) Take(now, n int64) (l *Lease, left int64, ok bool) {
 
 // Split spends n tokens of several leases together, all or none.
 func (b *Bucket) Split(now, n int64) bool {
-	leases := b.Leases()
+	leases := slices.Collect(b.All())
 	taken := make([]int64, len(leases))
 	rest := n
 	for i, l := range leases {
@@ -58,7 +78,7 @@ func (b *Bucket) Split(now, n int64) bool {
 
 // Available is the number of tokens that can be spent now.
 func (b *Bucket) Available(now int64) (n int64) {
-	for _, l := range b.Leases() {
+	for l := range b.All() {
 		n += l.Available(now)
 	}
 	return n
@@ -66,7 +86,7 @@ func (b *Bucket) Available(now int64) (n int64) {
 
 // Left is the number of tokens that can be spent now or later.
 func (b *Bucket) Left(now int64) (n int64) {
-	for _, l := range b.Leases() {
+	for l := range b.All() {
 		if now < l.Deadline() {
 			n += l.Left()
 		}
@@ -77,7 +97,7 @@ func (b *Bucket) Left(now int64) (n int64) {
 // When is the first moment at which one of the leases has n tokens ready, if nothing is spent until then; ok is false if
 // there never will be as many in one lease.
 func (b *Bucket) When(now, n int64) (at int64, ok bool) {
-	for _, l := range b.Leases() {
+	for l := range b.All() {
 		if t, has := l.When(now, n); has && (!ok || t < at) {
 			at, ok = t, true
 		}
@@ -87,27 +107,28 @@ func (b *Bucket) When(now, n int64) (at int64, ok bool) {
 
 // Add appends l.
 func (b *Bucket) Add(l *Lease) {
-	leases := append(slices.Clip(slices.Clone(b.Leases())), l)
-	b.leases.Store(&leases)
+	end := &b.first
+	for at := end.Load(); at != nil; at = end.Load() {
+		end = &at.next
+	}
+	end.Store(l)
 }
 
 // Remove takes out of the list, and gives back, the leases for which gone reports true. They are not closed.
 func (b *Bucket) Remove(gone func(*Lease) bool) (removed []*Lease) {
-	var kept []*Lease
-	for _, l := range b.Leases() {
+	end := &b.first // what points to the next lease to be kept
+	for l := range b.All() {
 		if gone(l) {
 			removed = append(removed, l)
-		} else {
-			kept = append(kept, l)
+			continue
 		}
+		if end.Load() != l {
+			end.Store(l)
+		}
+		end = &l.next
 	}
-	if len(removed) == 0 {
-		return nil
-	}
-	if len(kept) == 0 {
-		b.leases.Store(nil)
-	} else {
-		b.leases.Store(&kept)
+	if end.Load() != nil {
+		end.Store(nil)
 	}
 	return removed
 }
@@ -115,10 +136,9 @@ func (b *Bucket) Remove(gone func(*Lease) bool) (removed []*Lease) {
 // Arm sets the low-water mark of the bucket, low tokens left in all, on the one lease that will be in use when it is
 // reached.
 func (b *Bucket) Arm(low int64) {
-	leases := b.Leases()
+	leases := slices.Collect(b.All())
 	armed := false
 	for i, l := range slices.Backward(leases) {
-
 		left := l.Left()
 		if !armed && (low < left || i == 0) {
 			l.SetLow(low)
@@ -132,7 +152,7 @@ func (b *Bucket) Arm(low int64) {
 
 // Note counts for each lease what there is when it is spent: the leases after it, and shared tokens more.
 func (b *Bucket) Note(shared int64) {
-	leases := b.Leases()
+	leases := slices.Collect(b.All())
 	for _, lease := range slices.Backward(leases) {
 		lease.behind.Store(shared)
 		shared += lease.Left()
@@ -142,8 +162,8 @@ func (b *Bucket) Note(shared int64) {
 // String lists the leases as "epoch:left/granted", for tests and logs.
 func (b *Bucket) String() string {
 	var s strings.Builder
-	for i, l := range b.Leases() {
-		if i > 0 {
+	for l := range b.All() {
+		if s.Len() > 0 {
 			s.WriteByte(' ')
 		}
 		fmt.Fprintf(&s, "%d:%d/%d", l.grant.Epoch, l.Left(), l.grant.Tokens)

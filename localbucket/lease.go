@@ -29,26 +29,31 @@ type Grant struct {
 
 // A Lease is a batch of tokens. All methods are safe for concurrent use; none locks.
 type Lease struct {
-	// Read by every spend and written never, but for low, which changes a few times in a lease's life.
-	grant  Grant
-	staged bool
+	// Read by every spend and written never, but for low and behind, which change a few times in a lease's life.
+	plain  int64 // the deadline of a lease whose tokens are all ready from the start, and before any time of others
 	low    atomic.Int64
 	behind atomic.Int64
+	next   atomic.Pointer[Lease] // in its bucket
+	grant  Grant
+	staged bool
 
 	// Reported is for the owner of the lease to note how much of what was spent it has reported. The lease ignores it;
 	// the owner guards it.
 	Reported int64
-	_        [32]byte
+	_        [16]byte
 
-	// Written by every spend, so on a cache line of its own. At or below 0 the lease is exhausted: spends of one token
-	// go below 0 by as many as met the exhaustion at the same time, and from then on only read.
+	// Written by every spend, so on a cache line of its own: a Lease takes two, and the first has what spends read. At or below
+	// 0 the lease is exhausted: spends of one token go below 0 by as many as met the exhaustion at the same time, and from then
+	// on only read.
 	left atomic.Int64
-	_    [56]byte
 }
 
 // NewLease returns a lease of g's tokens with no low-water mark.
 func NewLease(g Grant) *Lease {
-	l := &Lease{grant: g, staged: g.Ready < g.Tokens}
+	l := &Lease{grant: g, plain: g.Deadline, staged: g.Ready < g.Tokens}
+	if l.staged {
+		l.plain = math.MinInt64
+	}
 	l.left.Store(g.Tokens)
 	l.low.Store(-1)
 	return l
@@ -65,15 +70,11 @@ func (l *Lease) Deadline() int64 { return l.grant.Deadline }
 
 // Take spends n tokens, n > 0, all or none, and reports how many are left that are ready.
 func (l *Lease) Take(now, n int64) (left int64, ok bool) {
+	if n == 1 && now < l.plain {
+		return l.one()
+	}
 	if now >= l.grant.Deadline {
 		return 0, false
-	}
-	if n == 1 && !l.staged {
-		if l.left.Load() < 1 {
-			return 0, false
-		}
-		left = l.left.Add(-1)
-		return left, left >= 0
 	}
 	// Adding and undoing would be quicker, but between the two a smaller call could be refused what is there.
 	later := l.later(now)
@@ -86,6 +87,15 @@ func (l *Lease) Take(now, n int64) (left int64, ok bool) {
 			return v - n - later, true
 		}
 	}
+}
+
+// one spends a token of a lease whose window has not passed and whose tokens are all ready.
+func (l *Lease) one() (left int64, ok bool) {
+	if l.left.Load() < 1 {
+		return 0, false
+	}
+	left = l.left.Add(-1)
+	return left, left >= 0
 }
 
 // TakeUpTo spends as many tokens as are ready, at most n, and reports how many.

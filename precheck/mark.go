@@ -42,6 +42,43 @@ type Mark struct {
 
 	// The store is not asked again before this moment. 0 if it may be at once.
 	Ask int64
+
+	// What Ready worked out for a cost of 1: until when it is refused, and when it could pass. Both 0 if that is for
+	// Refuses and After to say.
+	until, due int64
+}
+
+// Ready works out what [Mark.One] answers with, and returns m. It is called before m is in use.
+func (m *Mark) Ready() *Mark {
+	m.until, m.due = 0, 0
+	if !m.Reachable(1) || m.Capacity < 1 {
+		return m
+	}
+	until := float64(m.Sent + Hold)
+	if m.Rate > 0 {
+		until = min(until, float64(m.Sent-Resolution)+(1-epsilon-m.Level)/(m.Rate*(1+Drift)))
+	}
+	due := m.After(m.Received, 1)
+	if due < Never {
+		due = m.Received + min(due, Never-1-m.Received)
+	}
+	if u := int64(math.Floor(until)) - 1; m.Refuses(u, 1) {
+		m.until, m.due = u+1, due
+	}
+	return m
+}
+
+// One reports whether a cost of 1, beyond what is in hand, is known not to pass at a time that is late at most, and how long after
+// now it could. It is Refuses and After for most calls, without their arithmetic; if it says no, they have to be asked. A nil
+// Mark refuses nothing.
+func (m *Mark) One(now, late int64) (wait int64, refused bool) {
+	if m == nil || late >= m.until {
+		return 0, false
+	}
+	if m.due == Never {
+		return Never, true
+	}
+	return max(0, m.due-now), true
 }
 
 // Most is the most tokens that the bucket can hold now.
@@ -110,5 +147,5 @@ func (m *Mark) Plus(n int64) *Mark {
 	more := *m
 	more.Level += float64(n)
 	more.Cap += float64(n)
-	return &more
+	return more.Ready()
 }

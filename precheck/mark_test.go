@@ -107,8 +107,52 @@ func TestPlusIsTheMarkWithMoreTokens(t *testing.T) {
 	p := m.Plus(4)
 	want := m
 	want.Level, want.Cap = 5, 16
-	assert.Equal(t, want, *p)
+	assert.Equal(t, want.Ready(), p)
 	assert.InDelta(t, 1.0, m.Level, 0, "a mark in use is not changed")
+}
+
+// TestOneIsRefusesAndAfter: what One says of a cost of 1, the arithmetic says, and it says all but the last few nanoseconds.
+func TestOneIsRefusesAndAfter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := rapid.OneOf(rapid.Just(0.0), rapid.Just(1e-12), rapid.Float64Range(0, 1e6)).Draw(t, "rate")
+		sent := rapid.Int64Range(0, 1<<50).Draw(t, "sent")
+		m := &precheck.Mark{
+			Level: rapid.OneOf(rapid.Float64Range(-2, 2), rapid.Float64Range(-1e9, 1e3)).Draw(t, "level"),
+			Rate:  perSecond(rate), Capacity: rapid.Int64Range(0, 1000).Draw(t, "capacity"),
+			Sent: sent, Received: sent + rapid.Int64Range(0, sec).Draw(t, "trip"),
+			Cost: rapid.Int64Range(0, 2).Draw(t, "cost"), Wait: rapid.Int64Range(0, sec).Draw(t, "wait"),
+		}
+		m.Cap = rapid.SampledFrom([]float64{0, 0.5, 1, float64(m.Capacity)}).Draw(t, "cap")
+		if rapid.Bool().Draw(t, "floor") {
+			m.Ask = m.Received + rapid.Int64Range(0, 10*ms).Draw(t, "ask")
+		}
+		m.Ready()
+		late := sent + rapid.OneOf(rapid.Int64Range(0, 7*sec), rapid.Int64Range(0, 10*ms)).Draw(t, "late")
+		now := max(0, late-rapid.Int64Range(0, 5*ms).Draw(t, "behind"))
+		wait, refused := m.One(now, late)
+		known := m.Refuses(late, 1) && m.Reachable(1) && m.Capacity >= 1
+		switch {
+		case refused && !known:
+			t.Fatalf("refused by One alone: %+v", *m)
+		case refused:
+			after := m.After(now, 1)
+			if after == precheck.Never || wait == precheck.Never {
+				require.Equal(t, after, wait)
+			} else {
+				require.InDelta(t, min(float64(after), 1e18), min(float64(wait), 1e18), 2+1e-12*float64(after))
+			}
+		case known && m.Refuses(late+1000, 1):
+			t.Fatalf("not refused by One: %+v", *m)
+		}
+	})
+}
+
+func TestOneOfNothing(t *testing.T) {
+	var none *precheck.Mark
+	_, refused := none.One(0, 0)
+	assert.False(t, refused)
+	_, refused = (&precheck.Mark{Capacity: 5, Cap: 5}).One(0, 0)
+	assert.False(t, refused, "a mark that is not made ready")
 }
 
 func TestRefusesDoesNotAllocate(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 const (
 	module     = "github.com/leaselimit/leaselimit"
 	xsync      = "golang.org/x/sync"
+	xsyncMap   = "github.com/puzpuzpuz/xsync/v4"
 	redis      = "github.com/redis/go-redis"
 	prometheus = "github.com/prometheus"
 	grpc       = "google.golang.org/grpc"
@@ -41,7 +42,7 @@ var allowed = map[string][]string{
 	"membucket":     {"internal/wire", "lease", "quota", "scripts"},
 	"redisbucket":   {"internal/wire", "lease", "quota", "scripts", redis},
 
-	".": {"lease", "localbucket", "precheck", "quota"},
+	".": {"lease", "localbucket", "precheck", "quota", xsyncMap},
 
 	// Adapters import the root, never the reverse.
 	"httplimit":      {".", "lease", "quota"},
