@@ -167,7 +167,7 @@ const checkEvery = 64 - 1
 func (h *Holder) tryRefuse(now, cost int64) (Result, bool) {
 	late := now + h.pool.clock.slack()
 	if wait, refused := h.mark.Load().One(now, late); refused && cost == 1 {
-		if _, most := h.available(now, late); most == 0 {
+		if _, most := h.local.Between(now, late); most == 0 {
 			if at, coming := h.local.When(now, 1); coming {
 				wait = min(wait, max(0, at-now))
 			}
@@ -201,7 +201,7 @@ func (h *Holder) precheck(now, late, cost int64) (Result, bool) {
 	if m == nil {
 		return Result{}, false
 	}
-	here, most := h.available(now, late)
+	here, most := h.local.Between(now, late)
 	if !m.Refuses(late, cost-most) {
 		return Result{}, false
 	}
@@ -215,17 +215,6 @@ func (h *Holder) precheck(now, late, cost int64) (Result, bool) {
 		Remaining:  min(m.Capacity, here+whole(m.Most(late))),
 		RetryAfter: h.retryAfter(now, cost, here, m),
 	}, true
-}
-
-// available is the fewest and the most tokens in hand at a time from now to late: some may become ready meanwhile, and some may
-// end.
-func (h *Holder) available(now, late int64) (fewest, most int64) {
-	fewest = h.local.Available(now)
-	if late == now {
-		return fewest, fewest
-	}
-	most = h.local.Available(late)
-	return min(fewest, most), max(fewest, most)
 }
 
 // Spend decides on a call, waiting for the store where it must. It fails with ctx's error, with a *StoreError when the store

@@ -10,7 +10,7 @@ import (
 
 // A Bucket is the leases that a replica holds for one tenant, the oldest first. The zero Bucket holds none.
 //
-// Take, All, Available, Left and When are lock-free and may run at any time. Add, Split, Remove, Arm and Note change the leases or
+// Take, All, Available, Between, Left and When are lock-free and may run at any time. Add, Split, Remove, Arm and Note change the leases or
 // look at several as one: their callers take turns (the holder's mutex).
 //
 // The leases are a list from one to the next, so that the first, which most spends are of, is one step away. A lease that is
@@ -82,6 +82,21 @@ func (b *Bucket) Available(now int64) (n int64) {
 		n += l.Available(now)
 	}
 	return n
+}
+
+// Between is the fewest and the most tokens that can be spent at some time from now to late, if none is until then: some may become
+// ready meanwhile, and some may end. With late == now both are Available.
+func (b *Bucket) Between(now, late int64) (fewest, most int64) {
+	for l := range b.All() {
+		left := l.left.Load()
+		if late < l.grant.Deadline {
+			fewest += max(0, left-l.later(now))
+		}
+		if now < l.grant.Deadline {
+			most += max(0, left-l.later(late))
+		}
+	}
+	return fewest, most
 }
 
 // Left is the number of tokens that can be spent now or later.

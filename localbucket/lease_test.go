@@ -242,6 +242,25 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+func TestBetweenIsWhatThereIsAtSomeTime(t *testing.T) {
+	var b localbucket.Bucket
+	b.Add(localbucket.NewLease(localbucket.Grant{Tokens: 3, Ready: 3, Deadline: 100}))
+	b.Add(localbucket.NewLease(localbucket.Grant{Tokens: 5, Ready: 1, Next: 1, From: 60, Spacing: 10, Deadline: 200}))
+	for _, tt := range []struct{ now, late, fewest, most int64 }{
+		{0, 0, 4, 4},
+		{0, 60, 4, 5},    // one becomes ready
+		{60, 99, 5, 8},   // and three more
+		{60, 100, 2, 8},  // three end, which were there before
+		{100, 150, 5, 5}, // they are gone
+		{0, 200, 0, 8},   // all end, but not before all were ready
+		{200, 300, 0, 0},
+	} {
+		fewest, most := b.Between(tt.now, tt.late)
+		assert.Equal(t, tt.fewest, fewest, "%+v", tt)
+		assert.Equal(t, tt.most, most, "%+v", tt)
+	}
+}
+
 func TestSpentCountsWhatIsNotLeft(t *testing.T) {
 	l := localbucket.NewLease(localbucket.Grant{Tokens: 5, Ready: 5, Deadline: 10})
 	l.Take(0, 1)
