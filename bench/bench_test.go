@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() != "" {
-		describe(os.Stdout)
+		describe()
 	}
 	redistest.Main(m)
 }
@@ -71,6 +71,7 @@ func call(b *testing.B, lim *peer.Limiter, w peer.Work, callers int) (failed int
 	var errs, wrong atomic.Int64
 	var last atomic.Value
 	var wg sync.WaitGroup
+	stride := w.Stride()
 	for c := range callers {
 		calls := b.N / callers
 		if c < b.N%callers {
@@ -87,8 +88,8 @@ func call(b *testing.B, lim *peer.Limiter, w peer.Work, callers int) (failed int
 				case allowed != w.Allow:
 					wrong.Add(1)
 				}
-				if i++; i == w.Tenants {
-					i = 0
+				if i += stride; i >= w.Tenants {
+					i -= w.Tenants
 				}
 			}
 		})
@@ -103,8 +104,8 @@ func call(b *testing.B, lim *peer.Limiter, w peer.Work, callers int) (failed int
 }
 
 // describe writes what a reader has to know of the run, as configuration lines of the benchmark format.
-func describe(out *os.File) {
-	fmt.Fprintf(out, "go: %s\ncores: %d\nkernel: %s\n", runtime.Version(), runtime.NumCPU(), kernel())
+func describe() {
+	fmt.Printf("go: %s\ncores: %d\nkernel: %s\n", runtime.Version(), runtime.NumCPU(), kernel())
 }
 
 func kernel() string {

@@ -1,16 +1,18 @@
 // Package load is an open-loop driver: calls are due on a constant schedule, whatever became of those before, as users do not
 // wait for each other.
 //
-// A closed loop that finds the limiter slow asks less, and so hides how many would have waited (coordinated omission). Here a
-// call that comes late because its caller was still busy with the one before is measured from when it was due. One that comes
-// late because the machine woke the caller late is measured from when the caller awoke, and that lateness is counted apart:
-// sleep is no better than a millisecond, and not the limiter's fault.
+// A closed loop that finds the limiter slow asks less, and so hides how many would have waited (coordinated omission). Here the
+// time of a call runs from when it was due. What is left out is the driver's own lateness: sleep is no better than a
+// millisecond, and on a busy machine worse, which is not the limiter's fault. So a call begins when it was due or when its
+// caller was through with the call before, whichever is later, as if the caller had been awake (Lindley's recursion), and how
+// late the caller in truth was is counted apart.
 //
 // What it does not do: spin. At rates where a sleeping caller awakes for each call, caches are cold, as they are in a service.
 package load
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -28,7 +30,7 @@ type Schedule struct {
 // A Result is what came of a schedule. Histograms are in nanoseconds, of three digits, up to 100 s.
 type Result struct {
 	Latency *hdrhistogram.Histogram // of calls, see the package
-	Late    *hdrhistogram.Histogram // of idle callers, when they awoke
+	Late    *hdrhistogram.Histogram // of the driver: how much later than in Latency calls began
 	Elapsed time.Duration
 }
 
@@ -43,16 +45,16 @@ func (s Schedule) Run(call func(i int)) Result {
 	for c := range s.Callers {
 		results[c] = Result{Latency: newHistogram(), Late: newHistogram()}
 		wg.Go(func() {
+			var free time.Duration // since start: when this caller is through with the call before
 			for i := c; i < s.Calls; i += s.Callers {
-				due := start.Add(time.Duration(float64(i) / s.Rate * float64(time.Second)))
-				from := due
-				if wait := time.Until(due); wait > 0 {
-					time.Sleep(wait)
-					from = time.Now()
-					record(results[c].Late, from.Sub(due))
-				}
+				due := time.Duration(math.Round(float64(i) / s.Rate * float64(time.Second)))
+				time.Sleep(due - time.Since(start))
+				begin := max(due, free)
+				began := time.Now()
 				call(i)
-				record(results[c].Latency, time.Since(from))
+				free = begin + time.Since(began)
+				record(results[c].Latency, free-due)
+				record(results[c].Late, began.Sub(start)-begin)
 			}
 		})
 	}
