@@ -12,19 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestALossOfMoreThanAQuarterFails(t *testing.T) {
-	r := record{Ratio: 0.4, Target: 0.45}
-	assert.Equal(t, "ok", r.verdict(0.2))
-	assert.Equal(t, "ok", r.verdict(0.45))
-	assert.Equal(t, "ok, above target", r.verdict(0.49))
-	assert.False(t, r.lost(0.49))
-	assert.Equal(t, "LOST", r.verdict(0.51))
-	assert.Equal(t, "new", record{Target: 0.45}.verdict(9))
-}
-
 // Each pair has a target, and no target is left of a pair that is gone.
 func TestCommittedRatiosAreThoseOfThePairs(t *testing.T) {
-	f, err := load("../ratios.json")
+	f, err := ratio.Load("../ratios.json")
 	require.NoError(t, err)
 	assert.Len(t, f.Pairs, len(pairs))
 	for _, p := range pairs {
@@ -38,14 +28,14 @@ func TestCheckAndUpdate(t *testing.T) {
 	m := ratio.Meter{Rounds: 1, Turn: time.Microsecond}
 	const pair = "refuse/handle/2-callers"
 	write := func(r float64) {
-		require.NoError(t, file{Pairs: map[string]record{pair: {Ratio: r, Target: 1}}}.save(name))
+		require.NoError(t, ratio.File{Pairs: map[string]ratio.Record{pair: {Ratio: r, Target: 1}}}.Save(name))
 	}
 	write(1e9)
 	require.NoError(t, run(name, pair, false, m))
 	write(1e-9)
 	require.ErrorContains(t, run(name, pair, false, m), pair)
 	require.NoError(t, run(name, pair, true, m))
-	f, err := load(name)
+	f, err := ratio.Load(name)
 	require.NoError(t, err)
 	assert.Greater(t, f.Pairs[pair].Ratio, 1e-9)
 	assert.InDelta(t, 1, f.Pairs[pair].Target, 0)

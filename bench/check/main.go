@@ -30,7 +30,7 @@ func main() {
 }
 
 func run(name, only string, update bool, m ratio.Meter) error {
-	f, err := load(name)
+	f, err := ratio.Load(name)
 	if err != nil {
 		return err
 	}
@@ -42,14 +42,14 @@ func run(name, only string, update bool, m ratio.Meter) error {
 		}
 		rec := f.Pairs[p.name]
 		got, err := p.measure(m)
-		for again := 0; err == nil && again < 2 && !update && rec.lost(got); again++ {
+		for again := 0; err == nil && again < 2 && !update && rec.Lost(got); again++ {
 			got, err = p.measure(m)
 		}
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-32s %-14s %6.2f %10.2f %7.2f  %s\n", p.name, p.theirs.Name, got, rec.Ratio, rec.Target, rec.verdict(got))
-		if rec.lost(got) {
+		fmt.Printf("%-32s %-14s %6.2f %10.2f %7.2f  %s\n", p.name, p.theirs.Name, got, rec.Ratio, rec.Target, rec.Verdict(got))
+		if rec.Lost(got) {
 			lost = append(lost, p.name)
 		}
 		rec.Ratio = math.Round(1000*got) / 1000
@@ -58,7 +58,7 @@ func run(name, only string, update bool, m ratio.Meter) error {
 	switch {
 	case update:
 		f.Machine = machine()
-		return f.save(name)
+		return f.Save(name)
 	case len(lost) > 0:
 		return fmt.Errorf("lost more than 25 %% against %s: %s", name, strings.Join(lost, ", "))
 	}

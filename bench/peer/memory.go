@@ -13,13 +13,13 @@ import (
 // Limiters of one process. They ask nobody, and N replicas of them admit N times the limit.
 var (
 	// XTime is a single limiter, whatever the number of tenants: the least that a decision by token bucket can cost.
-	XTime = Peer{Name: "xtime", Module: "golang.org/x/time", New: func(w Work) (*Limiter, error) {
+	XTime = Peer{Name: "xtime", New: func(w Work) (*Limiter, error) {
 		l := newRate(w)
 		return inMemory(func(int) (bool, error) { return l.Allow(), nil }), nil
 	}}
 
 	// XTimeMap is what services keep for many tenants.
-	XTimeMap = Peer{Name: "xtime-syncmap", Module: "golang.org/x/time", New: func(w Work) (*Limiter, error) {
+	XTimeMap = Peer{Name: "xtime-syncmap", New: func(w Work) (*Limiter, error) {
 		var m sync.Map
 		names := w.Names()
 		for _, name := range names {
@@ -35,7 +35,7 @@ var (
 	}}
 
 	// Uber is a leaky bucket that makes callers wait. At a rate of one call per nanosecond nobody waits.
-	Uber = Peer{Name: "uber", Module: "go.uber.org/ratelimit", NeverRefuses: true, New: func(w Work) (*Limiter, error) {
+	Uber = Peer{Name: "uber", NeverRefuses: true, New: func(w Work) (*Limiter, error) {
 		var m sync.Map
 		names := w.Names()
 		for _, name := range names {
@@ -52,7 +52,7 @@ var (
 	}}
 
 	// GoLimiter is the store in memory of sethvargo/go-limiter.
-	GoLimiter = Peer{Name: "go-limiter", Module: "github.com/sethvargo/go-limiter", New: func(w Work) (*Limiter, error) {
+	GoLimiter = Peer{Name: "go-limiter", New: func(w Work) (*Limiter, error) {
 		tokens := uint64(1)
 		if w.Allow {
 			tokens = uint64(Plenty)

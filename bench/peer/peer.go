@@ -15,9 +15,8 @@ import (
 
 // A Peer is a kind of limiter.
 type Peer struct {
-	Name   string // as in the names of benchmarks: no '/' and no spaces
-	Module string // the path of its Go module, for the table of versions
-	New    func(w Work) (*Limiter, error)
+	Name string // as in the names of benchmarks: no '/' and no spaces
+	New  func(w Work) (*Limiter, error)
 
 	NeverRefuses bool // it makes callers wait instead
 	// Contends says that concurrent calls for one tenant may fail: what it does about contention is to give up.

@@ -17,13 +17,13 @@ import (
 
 // Limiters that ask Redis for every call.
 var (
-	RedisRate = Peer{Name: "redis_rate", Module: "github.com/go-redis/redis_rate/v10", New: redisRate}
-	Throttled = Peer{Name: "throttled", Module: "github.com/throttled/throttled/v2", New: newThrottled, Contends: true}
-	Ulule     = Peer{Name: "ulule", Module: "github.com/ulule/limiter/v3", New: ulule}
+	RedisRate = Peer{Name: "redis_rate", New: redisRate}
+	Throttled = Peer{Name: "throttled", New: newThrottled, Contends: true}
+	Ulule     = Peer{Name: "ulule", New: ulule}
 	// ScriptGoRedis and ScriptRueidis are what is written by hand: a token bucket as one script, one trip for each call. The
 	// second client sends the calls of all callers through a few connections, pipelined.
-	ScriptGoRedis = Peer{Name: "script-go-redis", Module: "github.com/redis/go-redis/v9", New: scriptGoRedis}
-	ScriptRueidis = Peer{Name: "script-rueidis", Module: "github.com/redis/rueidis", New: scriptRueidis}
+	ScriptGoRedis = Peer{Name: "script-go-redis", New: scriptGoRedis}
+	ScriptRueidis = Peer{Name: "script-rueidis", New: scriptRueidis}
 )
 
 func redisRate(w Work) (*Limiter, error) {

@@ -53,3 +53,13 @@ func TestMedian(t *testing.T) {
 	assert.InDelta(t, 2, Median([]float64{9, 1, 2}), 0)
 	assert.InDelta(t, 2.5, Median([]float64{3, 9, 1, 2}), 0)
 }
+
+func TestALossOfMoreThanAQuarterFails(t *testing.T) {
+	r := Record{Ratio: 0.4, Target: 0.45}
+	assert.Equal(t, "ok", r.Verdict(0.2))
+	assert.Equal(t, "ok", r.Verdict(0.45))
+	assert.Equal(t, "ok, above target", r.Verdict(0.49))
+	assert.False(t, r.Lost(0.49))
+	assert.Equal(t, "LOST", r.Verdict(0.51))
+	assert.Equal(t, "new", Record{Target: 0.45}.Verdict(9))
+}

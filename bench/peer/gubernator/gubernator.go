@@ -14,7 +14,7 @@ import (
 )
 
 // InProcess is one instance that owns every key, asked by a call of Go: no network, and none of its batching.
-var InProcess = peer.Peer{Name: "gubernator", Module: "github.com/gubernator-io/gubernator/v2", New: inProcess}
+var InProcess = peer.Peer{Name: "gubernator", New: inProcess}
 
 func inProcess(w peer.Work) (*peer.Limiter, error) {
 	quiet := logrus.New()

@@ -1,4 +1,4 @@
-package main
+package ratio
 
 import (
 	"encoding/json"
@@ -6,20 +6,21 @@ import (
 	"os"
 )
 
-// A record is what is kept of one pair, as times of ours over times of theirs.
-type record struct {
+// A Record is what is kept of one comparison, as times of ours over times of theirs.
+type Record struct {
 	Ratio  float64 `json:"ratio"`  // measured when it was committed; 0: never
 	Target float64 `json:"target"` // to be reached; 0: none
 }
 
-// file is ratios.json.
-type file struct {
+// A File keeps the ratios that later ones are compared with.
+type File struct {
 	Machine string            `json:"machine"` // where the ratios were measured: other machines have others
-	Pairs   map[string]record `json:"pairs"`
+	Pairs   map[string]Record `json:"pairs"`
 }
 
-func load(name string) (file, error) {
-	f := file{Pairs: map[string]record{}}
+// Load reads a file that Save wrote.
+func Load(name string) (File, error) {
+	f := File{Pairs: map[string]Record{}}
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return f, err
@@ -30,7 +31,8 @@ func load(name string) (file, error) {
 	return f, nil
 }
 
-func (f file) save(name string) error {
+// Save writes f.
+func (f File) Save(name string) error {
 	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return err
@@ -41,13 +43,13 @@ func (f file) save(name string) error {
 // mostLoss is by how much a ratio may grow before the check fails.
 const mostLoss = 1.25
 
-// lost reports whether got is a loss against what was committed.
-func (r record) lost(got float64) bool { return r.Ratio > 0 && got > r.Ratio*mostLoss }
+// Lost reports whether got is a loss against what was committed.
+func (r Record) Lost(got float64) bool { return r.Ratio > 0 && got > r.Ratio*mostLoss }
 
-// verdict says what got means.
-func (r record) verdict(got float64) string {
+// Verdict says what got means.
+func (r Record) Verdict(got float64) string {
 	switch {
-	case r.lost(got):
+	case r.Lost(got):
 		return "LOST"
 	case r.Ratio == 0:
 		return "new"
