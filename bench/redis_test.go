@@ -29,6 +29,11 @@ func BenchmarkRedisRefuse(b *testing.B) {
 	compare(b, peer.Work{Addr: overTCP(b)}, []int{1, many}, []int{1, 64}, overRedis...)
 }
 
+// BenchmarkDraws has another tenant draw with each call: one at a time, and all of them at once.
+func BenchmarkDraws(b *testing.B) {
+	compare(b, peer.Work{Allow: true, Addr: overTCP(b)}, []int{many}, []int{1, 64, many}, peer.Waiting)
+}
+
 // BenchmarkRoundTrip puts a network of so many milliseconds between: every reply comes later by as much. ping is what a bare
 // PING takes then.
 func BenchmarkRoundTrip(b *testing.B) {

@@ -37,6 +37,7 @@ type section struct {
 	unit   string   //
 	units  []string // or else show these, a row for each case
 	chart  bool     // in units: of those that are times
+	beside string   // say how many times as long as leaselimit this peer takes
 }
 
 var sections = []section{
@@ -49,18 +50,21 @@ var sections = []section{
 		note: "leaselimit knows the tenant to be empty.",
 	},
 	{
-		bench: "RedisAllow", title: "Allowed, over Redis on loopback", corner: "peer", unit: "ns/op", chart: true,
+		bench: "RedisAllow", title: "Allowed, over Redis on loopback", corner: "peer", unit: "ns/op", chart: true, beside: "redis_rate",
 		note: "leaselimit draws leases as it goes; leaselimit-waiting may not lease ahead, so that every call waits. ns/op of many " +
 			"callers is the time between two calls, not what one of them waits.",
 	},
 	{
-		bench: "RedisRefuse", title: "Refused, over Redis on loopback", corner: "peer", unit: "ns/op", chart: true,
+		bench: "RedisRefuse", title: "Refused, over Redis on loopback", corner: "peer", unit: "ns/op", chart: true, beside: "redis_rate",
 		note: "Every peer asks Redis, also to hear no again.",
 	},
 	{
+		bench: "Draws", title: "A draw of another tenant with each call", corner: "peer", unit: "ns/op",
+		note: "All at once against one at a time is what sending them together saves.",
+	},
+	{
 		bench: "RoundTrip", title: "Allowed, over a slower network", corner: "peer", unit: "ns/op", chart: true,
-		note: "Replies come later by rtt. ping is a bare PING: what the delay really was. Half a millisecond is less than an idle " +
-			"process can sleep.",
+		note: "Replies come later by rtt. ping is a bare PING: what the delay really was.",
 	},
 	{
 		bench: "RedisOverload", title: "Ten times the limit and more",
@@ -156,6 +160,13 @@ func (s section) write(w *strings.Builder, results []result, dir string) error {
 		drawn = byUnit(results, []string{"p50-ns", "p99-ns", "p99.9-ns"})
 	}
 	t.markdown(w, s.unit)
+	if s.beside != "" {
+		t.compare(w, "leaselimit", s.beside)
+	}
+	if failed := pivot(results, s.corner, "errors/op"); len(failed.rows) > 0 {
+		w.WriteString("Calls that failed, as a share:\n\n")
+		failed.markdown(w, "errors/op")
+	}
 	if !s.chart {
 		return nil
 	}

@@ -175,6 +175,21 @@ func (t table) markdown(w *strings.Builder, unit string) {
 	w.WriteString("\n")
 }
 
+// compare says how many times as much as row the other one has, in each column.
+func (t table) compare(w *strings.Builder, row, other string) {
+	var words []string
+	for _, c := range t.cols {
+		a, ok := t.cells[[2]string{row, c}]
+		b, okToo := t.cells[[2]string{other, c}]
+		if ok && okToo {
+			words = append(words, fmt.Sprintf("%s (%s)", digits(b/a), c))
+		}
+	}
+	if words != nil {
+		fmt.Fprintf(w, "Times of %s over those of %s: %s.\n\n", other, row, strings.Join(words, ", "))
+	}
+}
+
 // format gives three digits, times in a unit that suits them.
 func format(v float64, unit string) string {
 	if unit == "ns/op" || strings.HasSuffix(unit, "-ns") {
