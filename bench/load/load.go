@@ -45,15 +45,14 @@ func (s Schedule) Run(call func(i int)) Result {
 	for c := range s.Callers {
 		results[c] = Result{Latency: newHistogram(), Late: newHistogram()}
 		wg.Go(func() {
-			var free time.Duration // since start: when this caller is through with the call before
+			var l line
 			for i := c; i < s.Calls; i += s.Callers {
 				due := time.Duration(math.Round(float64(i) / s.Rate * float64(time.Second)))
 				time.Sleep(due - time.Since(start))
-				begin := max(due, free)
 				began := time.Now()
 				call(i)
-				free = begin + time.Since(began)
-				record(results[c].Latency, free-due)
+				latency, begin := l.pass(due, time.Since(began))
+				record(results[c].Latency, latency)
 				record(results[c].Late, began.Sub(start)-begin)
 			}
 		})
@@ -65,6 +64,17 @@ func (s Schedule) Run(call func(i int)) Result {
 		all.Late.Merge(r.Late)
 	}
 	return all
+}
+
+// A line is that of one caller's calls, each of which begins when it is due and those before it are over. Times are since the
+// start of the schedule.
+type line struct{ free time.Duration }
+
+// pass returns how long a call was on its way that took so long by itself, and when it began.
+func (l *line) pass(due, took time.Duration) (latency, begin time.Duration) {
+	begin = max(due, l.free)
+	l.free = begin + took
+	return l.free - due, begin
 }
 
 // record notes what is beyond the histogram's range as its end.

@@ -46,3 +46,18 @@ func TestCallersWaitSideBySide(t *testing.T) {
 		assert.InEpsilon(t, float64(10*time.Millisecond), float64(r.Latency.Max()), 0.01)
 	})
 }
+
+func TestLine(t *testing.T) {
+	var l line
+	for _, step := range []struct{ due, took, latency, begin time.Duration }{
+		{due: 10, took: 3, latency: 3, begin: 10},
+		{due: 20, took: 25, latency: 25, begin: 20}, // until 45
+		{due: 30, took: 3, latency: 18, begin: 45},
+		{due: 40, took: 3, latency: 11, begin: 48},
+		{due: 60, took: 3, latency: 3, begin: 60}, // however late the machine woke the caller
+	} {
+		latency, begin := l.pass(step.due, step.took)
+		assert.Equal(t, step.latency, latency)
+		assert.Equal(t, step.begin, begin)
+	}
+}

@@ -12,8 +12,8 @@ import (
 
 const output = `go: go1.26
 cpu: A Processor
-BenchmarkMemoryAllow/peer=leaselimit/tenants=1/callers=1-2   	 100	 30 ns/op	 0 B/op	 0 allocs/op
 BenchmarkMemoryAllow/peer=leaselimit/tenants=1/callers=1-2   	 100	 10 ns/op	 0 B/op	 0 allocs/op
+BenchmarkMemoryAllow/peer=leaselimit/tenants=1/callers=1-2   	 100	 30 ns/op	 0 B/op	 0 allocs/op
 BenchmarkMemoryAllow/peer=leaselimit/tenants=1/callers=1-2   	 100	 9000 ns/op	 0 B/op	 0 allocs/op
 BenchmarkMemoryAllow/peer=xtime/tenants=1/callers=2-2   	 100	 1234 ns/op	 0 B/op	 0 allocs/op
 redis: 7.0.15
