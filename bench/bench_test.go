@@ -1,83 +1,137 @@
 package bench
 
 import (
-	"context"
+	"flag"
 	"fmt"
-	"math"
-	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/leaselimit/leaselimit/bench/peer"
 	"github.com/leaselimit/leaselimit/internal/redistest"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
-
-// A subject is a limiter with room for n tenants, reduced to one call. prepare leaves it in the state that is measured. The
-// indirect call costs every subject the same, about 2 ns.
-type subject struct {
-	name    string
-	prepare func(tb testing.TB, n int) (decide func(i int) bool)
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() != "" {
+		describe()
+	}
+	redistest.Main(m)
 }
 
-// compare measures the subjects one after the other, with one caller and with GOMAXPROCS of them. Each decision must be want.
-func compare(b *testing.B, n int, want bool, subjects ...subject) {
-	for _, s := range subjects {
-		b.Run(fmt.Sprintf("peer=%s/tenants=%d/callers=one", s.name, n), func(b *testing.B) {
-			decide := s.prepare(b, n)
-			decide(0) // connections and first leases are not what is measured
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				if decide(i) != want {
-					b.Fatalf("%s decided %t", s.name, !want)
+// many is the number of tenants of the benchmarks with more than one.
+const many = 10_000
+
+// compare measures one call of each peer, with as many tenants and as many callers at once. Each call must be decided as
+// w.Allow says. A peer is made ready once for each number of tenants, not for each run.
+func compare(b *testing.B, w peer.Work, tenants, callers []int, peers ...peer.Peer) {
+	for _, p := range peers {
+		if p.NeverRefuses && !w.Allow {
+			continue
+		}
+		for _, n := range tenants {
+			b.Run(fmt.Sprintf("peer=%s/tenants=%d", p.Name, n), func(b *testing.B) {
+				w.Tenants = n
+				if w.Addr != "" {
+					w.Prefix = redistest.Prefix(b) // for names; what is left of them is deleted at the end
 				}
-				if i++; i == n {
-					i = 0
-				}
-			}
-		})
-		b.Run(fmt.Sprintf("peer=%s/tenants=%d/callers=many", s.name, n), func(b *testing.B) {
-			decide := s.prepare(b, n)
-			decide(0)
-			var wrong atomic.Int64
-			b.ReportAllocs()
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				i := rand.IntN(n) // not all at the same tenant at the same time
-				for pb.Next() {
-					if decide(i) != want {
-						wrong.Add(1)
-					}
-					if i++; i == n {
-						i = 0
-					}
+				lim := prepare(b, p, w)
+				for _, c := range callers {
+					b.Run(fmt.Sprintf("callers=%d", c), func(b *testing.B) {
+						b.ReportAllocs()
+						failed := call(b, lim, w, c)
+						if !p.Contends {
+							require.Zero(b, failed)
+						} else if failed > 0 {
+							b.ReportMetric(float64(failed)/float64(b.N), "errors/op")
+						}
+					})
 				}
 			})
-			if w := wrong.Load(); w > 0 {
-				b.Fatalf("%s decided %t %d times", s.name, !want, w)
+		}
+	}
+}
+
+func prepare(tb testing.TB, p peer.Peer, w peer.Work) *peer.Limiter {
+	tb.Helper()
+	lim, err := p.Prepare(w)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { assert.NoError(tb, lim.Close()) })
+	return lim
+}
+
+// call makes b.N calls from so many callers at once, and returns how many were not decided. A wrong decision fails b.
+func call(b *testing.B, lim *peer.Limiter, w peer.Work, callers int) (failed int64) {
+	var errs, wrong atomic.Int64
+	var last atomic.Value
+	var wg sync.WaitGroup
+	stride := w.Stride()
+	for c := range callers {
+		calls := b.N / callers
+		if c < b.N%callers {
+			calls++
+		}
+		wg.Go(func() {
+			i := c * w.Tenants / callers // not all at the same tenant at the same time
+			for range calls {
+				allowed, err := lim.Decide(i)
+				switch {
+				case err != nil:
+					errs.Add(1)
+					last.Store(err.Error())
+				case allowed != w.Allow:
+					wrong.Add(1)
+				}
+				if i += stride; i >= w.Tenants {
+					i -= w.Tenants
+				}
 			}
 		})
 	}
-}
-
-func names(n int) []string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = fmt.Sprintf("tenant-%d", i)
+	wg.Wait()
+	b.StopTimer()
+	require.Zero(b, wrong.Load(), "calls decided the other way")
+	if errs.Load() > 0 {
+		b.Logf("the last of %d errors: %v", errs.Load(), last.Load())
 	}
-	return all
+	return errs.Load()
 }
 
-// plenty is more tokens than a benchmark can spend, and still an exact count everywhere.
-const plenty = int64(1) << 40
+// describe writes what a reader has to know of the run, as configuration lines of the benchmark format.
+func describe() {
+	fmt.Printf("go: %s\ncores: %d\nkernel: %s\n", runtime.Version(), runtime.NumCPU(), kernel())
+}
 
-// patience is a StoreTimeout that is not reached on a busy machine: no failure policy gets to decide here.
-const patience = 10 * time.Second
+func kernel() string {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(release))
+}
 
-// ctx is what callers pass: no deadline, never done.
-var ctx = context.Background()
+// describeRedis does the same for the server.
+var describeRedis = sync.OnceFunc(func() {
+	rdb := redis.NewClient(&redis.Options{Addr: redisAddr})
+	defer rdb.Close()
+	info, err := rdb.InfoMap(peer.Ctx, "server").Result()
+	if err == nil {
+		fmt.Printf("redis: %s\n", info["Server"]["redis_version"])
+	}
+})
 
-// perCall is a share of the calls that b has measured.
-func perCall(b *testing.B, n int64) float64 { return float64(n) / math.Max(1, float64(b.N)) }
+var redisAddr string // for describeRedis
+
+// overTCP is where Redis is.
+func overTCP(tb testing.TB) string {
+	tb.Helper()
+	redisAddr = redistest.Addr(tb)
+	describeRedis()
+	return redisAddr
+}

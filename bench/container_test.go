@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/bench/peer"
 	"github.com/leaselimit/leaselimit/internal/fakeclock"
 	"github.com/leaselimit/leaselimit/lease/storetest"
 	"github.com/leaselimit/leaselimit/quota"
@@ -54,7 +55,7 @@ func severalLimiters(t *testing.T, addr string) {
 	var wg sync.WaitGroup
 	for range replicas {
 		lim, err := leaselimit.New(store, leaselimit.Config{
-			Limits: quota.Fixed(quota.Limit{Capacity: capacity}), StoreTimeout: patience, OnFailure: leaselimit.FailClosed,
+			Limits: quota.Fixed(quota.Limit{Capacity: capacity}), StoreTimeout: peer.Patience, OnFailure: leaselimit.FailClosed,
 		})
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, lim.Close(context.Background())) }()

@@ -1,103 +1,85 @@
 package bench
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/bench/peer"
+	"github.com/leaselimit/leaselimit/internal/faultproxy"
 	"github.com/leaselimit/leaselimit/internal/redistest"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/leaselimit/leaselimit/redisbucket"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// Decisions over Redis on this machine, beside redis_rate, which asks Redis for every call. Loopback is the shortest trip that
-// there is: over a network the distance grows.
-
-// BenchmarkRedisAllow allows every call. leaselimit decides from leases that it draws as it goes; leaselimit-waiting has
-// every call wait for Redis, because it costs more than may be held.
-func BenchmarkRedisAllow(b *testing.B) {
-	compare(b, 1, true,
-		subject{"leaselimit", func(tb testing.TB, n int) func(int) bool {
-			lim, all := overRedis(tb, leaselimit.Config{Limits: quota.Fixed(quota.PerSecond(plenty, plenty))}), names(n)
-			return func(i int) bool {
-				d, err := lim.Allow(ctx, all[i])
-				return err == nil && d.Allowed && !d.Degraded()
-			}
-		}},
-		subject{"leaselimit-waiting", func(tb testing.TB, n int) func(int) bool {
-			cfg := leaselimit.Config{Limits: quota.Fixed(quota.PerSecond(plenty, plenty)), MaxHold: 1}
-			lim, all := overRedis(tb, cfg), names(n)
-			return func(i int) bool {
-				d, err := lim.AllowN(ctx, all[i], 2)
-				return err == nil && d.Allowed && d.Source == leaselimit.SourceStore
-			}
-		}},
-		subject{"redis_rate", func(tb testing.TB, n int) func(int) bool {
-			allow := redisRate(tb, redis_rate.PerSecond(int(plenty)), names(n))
-			return func(i int) bool { return allow(i) == 1 }
-		}},
-	)
+// Decisions over Redis on this machine. Loopback is the shortest trip that there is.
+var overRedis = []peer.Peer{
+	peer.OverRedis, peer.Waiting, peer.RedisRate, peer.Throttled, peer.Ulule, peer.ScriptGoRedis, peer.ScriptRueidis,
 }
+
+func BenchmarkRedisAllow(b *testing.B) {
+	compare(b, peer.Work{Allow: true, Addr: overTCP(b)}, []int{1, many}, []int{1, 64}, overRedis...)
+}
+
+func BenchmarkRedisRefuse(b *testing.B) {
+	compare(b, peer.Work{Addr: overTCP(b)}, []int{1, many}, []int{1, 64}, overRedis...)
+}
+
+// BenchmarkDraws has another tenant draw with each call: one at a time, and all of them at once.
+func BenchmarkDraws(b *testing.B) {
+	compare(b, peer.Work{Allow: true, Addr: overTCP(b)}, []int{many}, []int{1, 64, many}, peer.Waiting)
+}
+
+// BenchmarkRoundTrip puts a network of so many milliseconds between: every reply comes later by as much. ping is what a bare
+// PING takes then.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, rtt := range []time.Duration{500 * time.Microsecond, time.Millisecond, 5 * time.Millisecond} {
+		b.Run(fmt.Sprintf("rtt=%v", rtt), func(b *testing.B) {
+			proxy := faultproxy.New(b, overTCP(b))
+			proxy.DelayReplies(rtt)
+			w := peer.Work{Allow: true, Addr: proxy.Addr()}
+			compare(b, w, []int{1}, []int{1, 64}, ping)
+			compare(b, w, []int{1}, []int{1, 64}, overRedis...)
+		})
+	}
+}
+
+// ping decides nothing: it is the floor of every limiter that asks.
+var ping = peer.Peer{Name: "ping", New: func(w peer.Work) (*peer.Limiter, error) {
+	rdb := redis.NewClient(&redis.Options{Addr: w.Addr, PoolSize: 64})
+	return &peer.Limiter{
+		Decide: func(int) (bool, error) { return true, rdb.Ping(peer.Ctx).Err() },
+		Close:  rdb.Close,
+	}, nil
+}}
 
 // BenchmarkRedisOverload asks for one tenant as fast as one caller can, at a limit of 10,000 a second: nearly every call is
 // refused. It asserts what was admitted.
 func BenchmarkRedisOverload(b *testing.B) {
 	const capacity, refill = 10_000, 10_000
-	b.Run("peer=leaselimit", func(b *testing.B) {
-		lim := overRedis(b, leaselimit.Config{Limits: quota.Fixed(quota.PerSecond(refill, capacity))})
-		budget := float64(lim.Bound("a").Tokens)
-		overload(b, capacity+budget, refill, func() bool { return decide(lim.Allow(ctx, "a")).Allowed })
-		b.ReportMetric(perCall(b, lim.Stats().StoreCalls()), "store-calls/op")
+	rdb := redistest.Client(b)
+	lim, err := leaselimit.New(redisbucket.New(rdb, redisbucket.WithPrefix(redistest.Prefix(b))), leaselimit.Config{
+		Limits: quota.Fixed(quota.PerSecond(refill, capacity)), Replicas: 1, StoreTimeout: peer.Patience,
 	})
-	b.Run("peer=redis_rate", func(b *testing.B) {
-		allow := redisRate(b, redis_rate.Limit{Rate: refill, Burst: capacity, Period: time.Second}, names(1))
-		overload(b, capacity, refill, func() bool { return allow(0) == 1 })
-		b.ReportMetric(1, "store-calls/op")
-	})
-}
-
-// overload checks admitted <= at once + refill*t.
-func overload(b *testing.B, atOnce, refill float64, allow func() bool) {
-	admitted := 0
+	require.NoError(b, err)
+	defer func() { assert.NoError(b, lim.Close(peer.Ctx)) }()
+	budget := float64(lim.Bound("a").Tokens)
 	start := time.Now()
-	for b.Loop() {
-		if allow() {
-			admitted++
+	b.Run("peer=leaselimit/tenants=1/callers=1", func(b *testing.B) {
+		calls := lim.Stats().StoreCalls()
+		for b.Loop() {
+			if _, err := lim.Allow(peer.Ctx, "a"); err != nil {
+				b.Fatal(err)
+			}
 		}
-	}
-	most := atOnce + refill*time.Since(start).Seconds()
-	require.Positive(b, admitted)
-	require.LessOrEqual(b, float64(admitted), most)
-	b.ReportMetric(float64(admitted)/time.Since(start).Seconds(), "admitted/s")
-}
-
-func overRedis(tb testing.TB, cfg leaselimit.Config) *leaselimit.Limiter {
-	tb.Helper()
-	cfg.Replicas, cfg.StoreTimeout = 1, patience
-	store := redisbucket.New(redistest.Client(tb), redisbucket.WithPrefix(redistest.Prefix(tb)))
-	lim, err := leaselimit.New(store, cfg)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { assert.NoError(tb, lim.Close(ctx)) })
-	return lim
-}
-
-// redisRate returns what a limiter of redis_rate allows of one call.
-func redisRate(tb testing.TB, limit redis_rate.Limit, all []string) func(i int) int {
-	tb.Helper()
-	lim := redis_rate.NewLimiter(redistest.Client(tb))
-	prefix := redistest.Prefix(tb)
-	for i := range all {
-		all[i] = prefix + all[i]
-		tb.Cleanup(func() { assert.NoError(tb, lim.Reset(ctx, all[i])) })
-	}
-	return func(i int) int {
-		r, err := lim.Allow(ctx, all[i], limit)
-		if err != nil {
-			panic(err)
-		}
-		return r.Allowed
-	}
+		s := lim.Stats()
+		most := capacity + budget + refill*time.Since(start).Seconds()
+		require.LessOrEqual(b, float64(s.Allowed()), most)
+		require.Positive(b, s.Allowed())
+		b.ReportMetric(float64(s.StoreCalls()-calls)/float64(b.N), "store-calls/op")
+	})
 }

@@ -17,6 +17,10 @@ const (
 	// one connection; then its upstream is no longer read, as with a full socket
 	// buffer.
 	queueLength = 1024
+
+	// fine is the end of a delay that is waited for exactly, and cannot be cut
+	// short.
+	fine = 2 * time.Millisecond
 )
 
 // link is one client's connection and the one made for it upstream.
@@ -201,14 +205,19 @@ func (l *link) waitUntil(due time.Time) bool {
 	if due.IsZero() {
 		return true
 	}
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-l.done:
-		return false
+	if coarse := time.Until(due) - fine; coarse > 0 {
+		timer := time.NewTimer(coarse)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-l.done:
+			return false
+		}
 	}
+	if d := time.Until(due); d > 0 {
+		sleep(d)
+	}
+	return true
 }
 
 // waitOpen waits until no hold is on; it reports false if the link was closed
