@@ -7,6 +7,7 @@ replace github.com/leaselimit/leaselimit => ../
 require (
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/leaselimit/leaselimit v0.0.0-00010101000000-000000000000
+	github.com/maypok86/otter/v2 v2.4.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 	github.com/testcontainers/testcontainers-go v0.45.0
