@@ -22,7 +22,7 @@ type clock struct {
 	}
 }
 
-// ticksPerTTL makes everything that is due at a time, a back-off too, at most 1/64 of a TTL late.
+// ticksPerTTL makes a TTL at most 1/64 longer.
 const ticksPerTTL = 64
 
 const stopped = math.MaxInt64 // later than everything, and odd: read

@@ -72,7 +72,7 @@ func (c *Cache) join(tenant string) (*flight, *entry, error) {
 	}
 	now := c.clock.now()
 	if e := c.table.find(tenant); e.usable(now) {
-		e.hits.Add(1)
+		e.touch()
 		return nil, e, nil
 	}
 	c.mu.count.misses++
@@ -250,13 +250,13 @@ func (c *Cache) settleLocked(tenant string, limit Limit, err error) (e *entry, s
 			e.fails = old.fails
 		}
 		e.fails++
-		due = now + jitter(min(c.opts.TTL, c.opts.Backoff<<min(e.fails-1, 30)))
+		due = 0 // to be counted, each time
+		e.retry = now + jitter(min(c.opts.TTL, c.opts.Backoff<<min(e.fails-1, 30)))
 		if old.usable(now) && old.kind != failed {
 			e.kind, e.limit, e.err, e.at, e.until = kept, old.limit, old.err, old.at, old.until
-			due = min(due, e.until)
 		} else {
 			e.limit, e.err = c.orDefault(fmt.Errorf("quota: lookup failed: %w", err))
-			e.until = due
+			e.until = e.retry
 		}
 	}
 	e.due.Store(due)

@@ -17,13 +17,15 @@ type entry struct {
 	until  int64 // from then on it is not used
 	fails  int   // failed lookups since
 
-	due     atomic.Int64 // from then on it is to be looked up again; 0 if it was invalidated
+	retry int64 // before then it is not looked up again, of one that failed
+
+	due     atomic.Int64 // from then on it is to be looked up again; 0 if it was invalidated, or failed
 	claimed atomic.Bool  // somebody has seen to that
-	hits    atomic.Int64 // uses before due
+	served  atomic.Int64 // uses from due on
+	used    atomic.Bool  // since the clock hand last passed
 
 	next atomic.Pointer[entry] // in the bucket; written under the lock of the cache
-	slot int                   // in the ring; as are this
-	seen int64                 // and this: hits when the hand last passed
+	slot int                   // in the ring; under the lock
 }
 
 // kind says what became of the last lookup.
@@ -38,6 +40,13 @@ const (
 
 // usable reports whether e may answer now. A nil entry may not.
 func (e *entry) usable(now int64) bool { return e != nil && now < e.until }
+
+// touch marks e as in use. It writes only if it has to, so that a hot entry's line stays shared.
+func (e *entry) touch() {
+	if !e.used.Load() {
+		e.used.Store(true)
+	}
+}
 
 // table is a bounded hash table of entries. find takes no lock: it is half of sync.Map's time and a quarter of what a cache
 // that reads a clock takes (docs/adr/0008-quota-cache.md). All else is called under the lock of the cache.
@@ -68,7 +77,8 @@ func (t *table) find(tenant string) *entry {
 // put adds e, in the place of the tenant's old entry or else of one that was evicted. It returns those that are gone.
 func (t *table) put(e *entry) (old, evicted *entry) {
 	if old = t.unlink(e.tenant); old != nil {
-		e.slot, e.seen = old.slot, -1 // in use; a new one has yet to show that
+		e.slot = old.slot
+		e.used.Store(old.used.Load())
 		t.ring[e.slot] = e
 	} else if len(t.ring) < t.most {
 		e.slot = len(t.ring)
@@ -106,11 +116,9 @@ func (t *table) victim() *entry {
 	for range maxSteps {
 		e := t.ring[t.hand]
 		t.hand = (t.hand + 1) % len(t.ring)
-		hits := e.hits.Load()
-		if e.seen == hits {
+		if !e.used.Swap(false) {
 			return e
 		}
-		e.seen = hits
 	}
 	return t.ring[t.hand]
 }
