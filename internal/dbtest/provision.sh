@@ -14,8 +14,8 @@ find() {
 	return 1
 }
 
-postgres() { find postgres /usr/lib/postgresql/*/bin/postgres; }
-mysql() { find mariadbd /usr/sbin/mariadbd || find mysqld /usr/sbin/mysqld; }
+find_postgres() { find postgres /usr/lib/postgresql/*/bin/postgres; }
+find_mysql() { find mariadbd /usr/sbin/mariadbd || find mysqld /usr/sbin/mysqld; }
 
 # provision NAME FIND ADDRESS IMAGE PACKAGE SERVICE: ADDRESS is what the variable holds that names a running server.
 provision() {
@@ -33,5 +33,5 @@ provision() {
 	fi
 }
 
-provision PostgreSQL postgres "${LEASELIMIT_POSTGRES_URL:-}" "${LEASELIMIT_POSTGRES_IMAGE:-postgres:17}" postgresql postgresql &&
-	provision MariaDB mysql "${LEASELIMIT_MYSQL_DSN:-}" "${LEASELIMIT_MYSQL_IMAGE:-mariadb:11}" mariadb-server mariadb
+provision PostgreSQL find_postgres "${LEASELIMIT_POSTGRES_URL:-}" "${LEASELIMIT_POSTGRES_IMAGE:-postgres:17}" postgresql postgresql &&
+	provision MariaDB find_mysql "${LEASELIMIT_MYSQL_DSN:-}" "${LEASELIMIT_MYSQL_IMAGE:-mariadb:11}" mariadb-server mariadb
