@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"sync"
@@ -254,6 +255,32 @@ func TestCacheKeepsWhatNobodyWaitedFor(t *testing.T) {
 	})
 }
 
+// A lookup that has not begun when the last of its callers leaves is not made.
+func TestCacheDropsWhatNobodyWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newTable(slow, "acme")
+		src.took = 10 * time.Second
+		c := newCache(t, src, quota.CacheOptions{MaxLookups: 1, Timeout: time.Minute})
+		var all sync.WaitGroup
+		all.Go(func() { want(t, c, "acme", slow) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for range 2 {
+			for i := range 20 {
+				all.Go(func() {
+					_, err := c.Limit(ctx, fmt.Sprint("tenant-", i))
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				})
+			}
+		}
+		all.Wait()
+		after(time.Minute)
+		assert.Equal(t, 1, src.asked())
+		assert.Zero(t, c.Stats().Queued)
+	})
+}
+
 func TestCacheKeepsTheLastGoodValueForMaxStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newTable(slow, "acme")
@@ -325,6 +352,24 @@ func TestCacheBacksOff(t *testing.T) {
 		assert.EqualValues(t, 2, st.Misses)
 		assert.EqualValues(t, 1, st.LookupErrors)
 		assert.Zero(t, st.InvalidLimits)
+	})
+}
+
+// A failure after a failure is the newer one, and not an answer that is kept.
+func TestCacheKeepsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newTable(slow)
+		src.err = errGone
+		c := newCache(t, src, quota.CacheOptions{})
+		wantError(t, c, "acme", errGone)
+		src.set(func(s *table) { s.err = io.ErrUnexpectedEOF })
+		c.Invalidate("acme")
+		synctest.Wait()
+		wantError(t, c, "acme", io.ErrUnexpectedEOF)
+		st := c.Stats()
+		assert.EqualValues(t, 1, st.Fallbacks)
+		assert.Zero(t, st.StaleServes)
+		assert.Zero(t, st.OldestStale)
 	})
 }
 
@@ -431,9 +476,17 @@ func TestCacheBoundsLookupsInFlight(t *testing.T) {
 // New names in any number do not keep a known tenant from its refresh, nor the reverse.
 func TestCacheQueuesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := newTable(slow, "acme")
+		var known []string
+		for i := range 30 {
+			known = append(known, fmt.Sprint("known-", i))
+		}
+		src := newTable(slow, append(known, "acme", "newcomer")...)
 		c := newCache(t, src, quota.CacheOptions{MaxLookups: 1, Timeout: time.Minute})
-		want(t, c, "acme", slow)
+		for tenant := range src.limits {
+			if tenant != "newcomer" {
+				want(t, c, tenant, slow)
+			}
+		}
 		src.set(func(s *table) { s.took = time.Second; s.limits["acme"] = quick })
 		var all sync.WaitGroup
 		for i := range 30 {
@@ -444,6 +497,37 @@ func TestCacheQueuesTakeTurns(t *testing.T) {
 		after(3500 * time.Millisecond)
 		want(t, c, "acme", quick)
 		all.Wait()
+
+		for _, tenant := range known {
+			c.Invalidate(tenant)
+		}
+		synctest.Wait()
+		start := time.Now()
+		want(t, c, "newcomer", slow)
+		assert.LessOrEqual(t, time.Since(start), 3*time.Second)
+	})
+}
+
+// Tenants seen together are not due together.
+func TestCacheSpreadsRefreshes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newTable(slow)
+		c := newCache(t, src, quota.CacheOptions{TTL: 100 * time.Second, Default: &slow})
+		due := func() (n int64) {
+			before := c.Stats().StaleServes
+			for i := range 1000 {
+				want(t, c, fmt.Sprint("tenant-", i), slow)
+			}
+			synctest.Wait()
+			return c.Stats().StaleServes - before
+		}
+		due()
+		after(79 * time.Second)
+		assert.Zero(t, due())
+		after(11 * time.Second)
+		assert.InDelta(t, 500, due(), 150) // a standard deviation is 16
+		after(12 * time.Second)
+		assert.InDelta(t, 500, due(), 150)
 	})
 }
 
@@ -526,13 +610,17 @@ func TestCacheIsBoundedBehindAHangingSource(t *testing.T) {
 		for round := range 10 {
 			var all sync.WaitGroup
 			for i := range 100 {
-				all.Go(func() { wantError(t, c, fmt.Sprint("name-", round, "-", i), quota.ErrTimeout) })
+				all.Go(func() {
+					name := fmt.Sprint("name-", round, "-", i)
+					wantError(t, c, name, quota.ErrTimeout)
+					c.Invalidate(name)
+				})
 			}
 			all.Wait()
 		}
 		st := c.Stats()
 		assert.Equal(t, 10, st.Entries)
-		assert.LessOrEqual(t, st.Queued, 11)
+		assert.LessOrEqual(t, st.Queued, 20, "calls, and refreshes")
 		assert.Equal(t, 1, src.asked())
 	})
 }
@@ -560,8 +648,7 @@ func TestCacheClose(t *testing.T) {
 	})
 }
 
-// The clock's timer runs while the cache is asked, and no longer. A bubble in which a timer runs for ever would not end its
-// time; here time is let pass and the ticks are counted by what a lookup sees.
+// An answer that came before a long rest is not taken for a fresh one.
 func TestCacheWakesAfterARest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newTable(slow, "acme")
