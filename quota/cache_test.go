@@ -325,10 +325,13 @@ func TestCacheFallsBackToDefaultAndNeverToUnlimited(t *testing.T) {
 					assert.LessOrEqual(t, time.Since(start), time.Second, "Timeout")
 					limit, err := without.Limit(t.Context(), "acme")
 					require.Error(t, err)
+					require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller has all the time in the world")
 					require.Equal(t, quota.Limit{}, limit)
 					after(100 * time.Millisecond)
 				}
 				assert.LessOrEqual(t, src.asked(), 10)
+				after(15 * time.Second)
+				assert.Zero(t, withDefault.Stats().InFlight+without.Stats().InFlight)
 			})
 		})
 	}
@@ -440,6 +443,19 @@ func TestAV3_BadDynamicLimitKeepsTheLastGoodOne(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Somebody's bad rows do not slow the lookups of others: the source is well.
+func TestCacheDoesNotPauseForInvalidLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newTable(quota.Limit{Capacity: -1}, "a", "b", "c")
+		c := newCache(t, src, quota.CacheOptions{MaxLookups: 1})
+		start := time.Now()
+		for tenant := range src.limits {
+			wantError(t, c, tenant, quota.ErrInvalid)
+		}
+		assert.Zero(t, time.Since(start))
+	})
 }
 
 // 100,000 tenants that expire together cause no more than MaxLookups lookups at a time, and every one is refreshed.
@@ -601,6 +617,23 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
+// Names that cannot be looked up do not push out the last good answer of a tenant that calls.
+func TestCacheKeepsWhatIsInUseWhileTheSourceIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newTable(slow, "hot")
+		c := newCache(t, src, quota.CacheOptions{MaxTenants: 10})
+		want(t, c, "hot", slow)
+		src.set(func(s *table) { s.err = errGone })
+		c.Invalidate("hot")
+		synctest.Wait()
+		for i := range 100 {
+			want(t, c, "hot", slow)
+			wantError(t, c, fmt.Sprint("name-", i), errGone)
+		}
+		assert.Positive(t, c.Stats().Evictions)
+	})
+}
+
 // Any number of names behind a source that hangs is refused without keeping more than MaxTenants of them.
 func TestCacheIsBoundedBehindAHangingSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -628,12 +661,15 @@ func TestCacheIsBoundedBehindAHangingSource(t *testing.T) {
 func TestCacheClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newTable(slow, "acme")
-		c := newCache(t, src, quota.CacheOptions{Timeout: time.Hour})
+		c := newCache(t, src, quota.CacheOptions{Timeout: time.Hour, MaxLookups: 2})
 		want(t, c, "acme", slow)
 		src.set(func(s *table) { s.took = time.Hour })
 		c.Invalidate("acme")
 		var all sync.WaitGroup
-		all.Go(func() { wantError(t, c, "never seen", quota.ErrClosed) })
+		for _, tenant := range []string{"never seen", "never seen", "in the queue"} {
+			all.Go(func() { wantError(t, c, tenant, quota.ErrClosed) })
+			synctest.Wait()
+		}
 		synctest.Wait()
 		start := time.Now()
 		c.Close()

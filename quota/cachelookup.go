@@ -151,8 +151,8 @@ func (c *Cache) work() {
 		if err == nil {
 			err = limit.Validate()
 		}
-		if ctx.Err() != nil && err != nil {
-			err = fmt.Errorf("%w: %v", ErrTimeout, err) //nolint:errorlint // not to be taken for the caller's deadline
+		if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+			err = fmt.Errorf("%w: %v", ErrTimeout, err) //nolint:errorlint // not to be taken for the caller's context
 		}
 		f.cancel()
 		if c.land(f, limit, err) {
@@ -174,10 +174,9 @@ func (c *Cache) next() (*flight, context.Context) {
 		case f == nil:
 			c.mu.working--
 			return nil, nil
-		case f.started: // from the other queue
+		case f.started || c.mu.flights[f.tenant] != f: // from the other queue, or dropped
 		case f.waiters <= 0 && c.table.find(f.tenant) == nil: // nobody wants it any more
 			delete(c.mu.flights, f.tenant)
-			f.started = true // not from the other queue either
 		default:
 			var ctx context.Context
 			ctx, f.cancel = context.WithTimeout(context.Background(), c.opts.Timeout)

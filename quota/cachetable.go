@@ -48,8 +48,8 @@ func (e *entry) touch() {
 	}
 }
 
-// table is a bounded hash table of entries. find takes no lock: it is half of sync.Map's time and a quarter of what a cache
-// that reads a clock takes (docs/adr/0008-quota-cache.md). All else is called under the lock of the cache.
+// table is a bounded hash table of entries. find takes no lock, and half of what sync.Map takes for the same
+// (docs/adr/0008-quota-cache.md). All else is called under the lock of the cache.
 type table struct {
 	seed    maphash.Seed
 	buckets []atomic.Pointer[entry] // as many as there may be entries, so that they need not grow
