@@ -251,6 +251,7 @@ func TestCacheKeepsWhatNobodyWaitedFor(t *testing.T) {
 		assert.Equal(t, 1, src.asked())
 		_, err = c.Limit(ctx, "never seen")
 		require.ErrorIs(t, err, context.DeadlineExceeded, "a caller that is gone already asks nothing")
+		synctest.Wait()
 		assert.Equal(t, 1, src.asked())
 	})
 }
@@ -470,11 +471,11 @@ func TestCacheBoundsLookupsInFlight(t *testing.T) {
 			names[i] = fmt.Sprint("tenant-", i)
 		}
 		src := newTable(slow, names...)
-		c := newCache(t, src, quota.CacheOptions{MaxTenants: n, MaxLookups: 5, TTL: time.Hour, MaxStale: 24 * time.Hour})
+		c := newCache(t, src, quota.CacheOptions{MaxTenants: n, MaxLookups: 50, TTL: time.Hour, MaxStale: 24 * time.Hour})
 		for _, name := range names {
 			want(t, c, name, slow)
 		}
-		src.set(func(s *table) { s.took = time.Millisecond; s.lookups, s.most = 0, 0 })
+		src.set(func(s *table) { s.took = time.Second / 2; s.lookups, s.most = 0, 0 })
 		after(61*time.Minute + 2*time.Second)
 		start := time.Now()
 		for _, name := range names {
@@ -482,9 +483,9 @@ func TestCacheBoundsLookupsInFlight(t *testing.T) {
 		}
 		assert.Zero(t, time.Since(start), "nobody waits")
 		assert.Greater(t, c.Stats().Queued, n-100)
-		after(time.Minute)
+		after(20 * time.Minute)
 		assert.Equal(t, n, src.asked())
-		assert.Equal(t, 5, src.most)
+		assert.Equal(t, 50, src.most)
 		assert.Zero(t, c.Stats().Queued)
 	})
 }
@@ -718,6 +719,23 @@ func TestCacheLogsChangesOfState(t *testing.T) {
 			after(time.Second)
 		}
 		assert.Equal(t, []string{"quota: lookups fail", "quota: lookups succeed again"}, lines.all)
+	})
+}
+
+// Bad rows, however many, are a line a minute.
+func TestCacheLogsInvalidLimitsNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines lineCounter
+		src := newTable(quota.Limit{Capacity: -1}, "a", "b", "c")
+		c := newCache(t, src, quota.CacheOptions{Logger: slog.New(&lines)})
+		for range 2 {
+			for tenant := range src.limits {
+				wantError(t, c, tenant, quota.ErrInvalid)
+			}
+			after(61 * time.Second)
+		}
+		assert.Equal(t, []string{"quota: the source answers with an invalid limit", "quota: the source answers with an invalid limit"},
+			lines.all)
 	})
 }
 
