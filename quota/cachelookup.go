@@ -25,7 +25,7 @@ type flight struct {
 // names in any number must not keep known tenants from their refresh, nor the reverse. A flight may stand in both.
 type lookups struct {
 	flights   map[string]*flight
-	waited    []*flight // calls wait for these, at most MaxTenants
+	waited    []*flight // calls wait for these, at most maxQueue
 	refreshes []*flight // as many
 	turn      bool      // of refreshes
 	working   int       // goroutines, at most MaxLookups
@@ -76,7 +76,7 @@ func (c *Cache) join(tenant string) (*flight, *entry, error) {
 		return nil, e, nil
 	}
 	c.mu.count.misses++
-	if len(c.mu.waited) >= c.opts.MaxTenants { // only behind a source that hangs: it would not be this one's turn in time
+	if len(c.mu.waited) >= c.opts.maxQueue() { // only behind a source that hangs: it would not be this one's turn in time
 		e, _ := c.settleLocked(tenant, Limit{}, ErrTimeout)
 		return nil, e, nil
 	}
@@ -124,7 +124,7 @@ func (c *Cache) refreshLocked(e *entry) {
 	switch {
 	case c.closed.Load() || c.mu.flights[e.tenant] != nil:
 		return
-	case len(c.mu.refreshes) >= c.opts.MaxTenants: // entries were evicted faster than they are refreshed
+	case len(c.mu.refreshes) >= c.opts.maxQueue(): // entries were evicted faster than they are refreshed
 		e.claimed.Store(false)
 		return
 	}

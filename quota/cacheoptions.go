@@ -54,6 +54,9 @@ func (o CacheOptions) withDefaults() CacheOptions {
 	return o
 }
 
+// maxQueue bounds each queue of lookups. A burst of new tenants has to find room in it, even where few are kept.
+func (o CacheOptions) maxQueue() int { return max(o.MaxTenants, 1000) }
+
 func set[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
