@@ -26,6 +26,7 @@ const (
 	redis      = "github.com/redis/go-redis"
 	prometheus = "github.com/prometheus"
 	grpc       = "google.golang.org/grpc"
+	pgx        = "github.com/jackc/pgx"
 )
 
 // allowed is what a package may import beside the standard library: packages of this module by their path in it ("." is the
@@ -49,14 +50,15 @@ var allowed = map[string][]string{
 	"grpclimit":      {".", "lease", "quota", grpc},
 	"metrics":        {".", "lease", "quota", prometheus},
 	"quota/sqlquota": {"quota"},
+	"quota/pgnotify": {pgx},
 }
 
 // free are folders of programs and of help for tests: they may import what they like, and nothing else in the module may
 // import them.
 var free = []string{
 	"internal/chart",
-	"bench", "cmd", "internal/adversary", "internal/chart", "internal/deptest", "internal/fakeclock", "internal/faultproxy",
-	"internal/fleet", "internal/redistest", "lease/storetest",
+	"bench", "cmd", "examples", "internal/adversary", "internal/childproc", "internal/dbtest", "internal/deptest",
+	"internal/fakeclock", "internal/faultproxy", "internal/fleet", "internal/redistest", "lease/storetest",
 }
 
 // never is what must not be reached from a package, however indirectly.
@@ -69,6 +71,8 @@ var never = map[string][]string{
 	"httplimit": {redis, prometheus, grpc},
 	"grpclimit": {redis, prometheus},
 	"metrics":   {redis, grpc},
+
+	"quota/sqlquota": {redis, prometheus, grpc, pgx},
 }
 
 type listed struct {

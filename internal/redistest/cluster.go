@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/childproc"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -78,7 +79,7 @@ func (c *Cluster) Master(tb testing.TB, key string) *Server {
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	var master *Server
-	err := poll(ctx, func() (bool, error) {
+	err := childproc.Poll(ctx, func() (bool, error) {
 		var errs []error
 		for _, n := range c.nodes {
 			addr, err := masterFor(ctx, n, key)
@@ -111,7 +112,7 @@ func (c *Cluster) WaitHealthy(tb testing.TB) {
 }
 
 func (c *Cluster) healthy(ctx context.Context) error {
-	return poll(ctx, func() (bool, error) {
+	return childproc.Poll(ctx, func() (bool, error) {
 		for _, n := range c.nodes {
 			if err := c.nodeHealthy(ctx, n); err != nil {
 				return false, fmt.Errorf("node %s: %w", n.addr, err)

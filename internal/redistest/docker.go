@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/leaselimit/leaselimit/internal/childproc"
 )
 
 const (
@@ -96,21 +98,21 @@ func (d *docker) cli(ctx context.Context, name, password string, args []string) 
 
 // signal uses docker kill for SIGSTOP too: a container paused by docker pause
 // cannot be killed.
-func (d *docker) signal(sig signal, name string, _ *process) error {
+func (d *docker) signal(sig signal, name string, _ *childproc.Process) error {
 	_, err := d.docker(dockerTimeout, "kill", "--signal", string(sig), name)
 	return err
 }
 
-func (d *docker) kill(name string, p *process) error {
+func (d *docker) kill(name string, p *childproc.Process) error {
 	err := d.signal(sigKill, name, p)
 	select {
-	case <-p.done: // --rm was done, too
+	case <-p.Done: // --rm was done, too
 		return nil
 	case <-time.After(killTimeout / 2):
 	}
 	// No container yet, or a client that misses its end.
 	_, rmErr := d.docker(dockerTimeout, "rm", "--force", name)
-	return errors.Join(err, rmErr, sendSignal(p.cmd.Process, sigKill))
+	return errors.Join(err, rmErr, sendSignal(p.Cmd.Process, sigKill))
 }
 
 // reap waits for the end of its input, then removes every container with the

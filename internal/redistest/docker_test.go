@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/leaselimit/leaselimit/internal/childproc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -59,7 +60,7 @@ func TestDockerReaper(t *testing.T) {
 	diesSoon(t, s.Addr())
 	ctx, cancel := context.WithTimeout(t.Context(), killTimeout)
 	defer cancel()
-	require.NoError(t, poll(ctx, func() (bool, error) {
+	require.NoError(t, childproc.Poll(ctx, func() (bool, error) {
 		out, err := exec.CommandContext(ctx, d.path, "ps", "--all", "--quiet", "--filter", "label="+d.label).Output()
 		return len(out) == 0, err
 	}))

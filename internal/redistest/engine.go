@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/leaselimit/leaselimit/internal/childproc"
 )
 
 // engine is a way to run Redis programs. A server is told by its name, which
@@ -19,9 +21,9 @@ type engine interface {
 	// cli returns the command that runs redis-cli beside a running server.
 	cli(ctx context.Context, name, password string, args []string) *exec.Cmd
 	// signal sends sig, and for sigStop returns when it has taken effect.
-	signal(sig signal, name string, p *process) error
+	signal(sig signal, name string, p *childproc.Process) error
 	// kill ends the server, also one that is still starting or is paused.
-	kill(name string, p *process) error
+	kill(name string, p *childproc.Process) error
 }
 
 const nothingFound = "redistest: no Redis server to test with. Do one of these:\n" +
@@ -75,17 +77,17 @@ func (n native) cli(ctx context.Context, _, password string, args []string) *exe
 	return cmd
 }
 
-func (n native) signal(sig signal, _ string, p *process) error {
-	if err := sendSignal(p.cmd.Process, sig); err != nil || sig != sigStop {
+func (n native) signal(sig signal, _ string, p *childproc.Process) error {
+	if err := sendSignal(p.Cmd.Process, sig); err != nil || sig != sigStop {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	return poll(ctx, func() (bool, error) { return hasStopped(p.cmd.Process.Pid), nil })
+	return childproc.Poll(ctx, func() (bool, error) { return hasStopped(p.Cmd.Process.Pid), nil })
 }
 
-func (n native) kill(_ string, p *process) error {
-	return sendSignal(p.cmd.Process, sigKill)
+func (n native) kill(_ string, p *childproc.Process) error {
+	return sendSignal(p.Cmd.Process, sigKill)
 }
 
 // stderrOf returns what a command run by Output printed as errors.

@@ -4,15 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
-	"syscall"
 )
-
-// dieWithParent has the kernel kill the child when the thread that starts it
-// ends, so that a killed test leaves no server behind.
-func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
 
 // hasStopped reports whether a process that was sent SIGSTOP has come to a halt:
 // the signal is sent at once and takes effect later.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/childproc"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -92,7 +93,7 @@ func TestPause(t *testing.T) {
 	require.NoError(t, conn.Close())
 
 	s.Resume()
-	require.NoError(t, poll(t.Context(), func() (bool, error) {
+	require.NoError(t, childproc.Poll(t.Context(), func() (bool, error) {
 		n, err := c.Get(t.Context(), "k").Int()
 		return n == 1, err
 	}), "what arrived meanwhile is carried out")
@@ -180,7 +181,7 @@ func TestSentinelFailover(t *testing.T) {
 	next := g.WaitFailover(t, old)
 	require.NotEqual(t, old, next)
 	assert.Equal(t, next, g.Primary())
-	require.NoError(t, poll(t.Context(), func() (bool, error) {
+	require.NoError(t, childproc.Poll(t.Context(), func() (bool, error) {
 		err := c.Set(t.Context(), "k", "w", 0).Err()
 		return err == nil, err
 	}), "the client follows")
@@ -217,7 +218,7 @@ func diesSoon(t *testing.T, addr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), killTimeout)
 	defer cancel()
-	require.NoError(t, poll(ctx, func() (bool, error) {
+	require.NoError(t, childproc.Poll(ctx, func() (bool, error) {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			return true, nil //nolint:nilerr // that nobody answers is what is waited for

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/leaselimit/leaselimit/internal/childproc"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -45,7 +46,7 @@ func StartSentinel(tb testing.TB) *Sentinel {
 	// then only every 10 s: so the replicas come first.
 	ctx, cancel := context.WithTimeout(tb.Context(), groupTimeout)
 	defer cancel()
-	err = poll(ctx, func() (bool, error) {
+	err = childproc.Poll(ctx, func() (bool, error) {
 		for _, s := range more {
 			if err := inStep(ctx, s); err != nil {
 				return false, err
@@ -69,7 +70,7 @@ func StartSentinel(tb testing.TB) *Sentinel {
 		tb.Fatal(err)
 	}
 	g := &Sentinel{MasterName: masterName, data: data, sentinels: watchers}
-	err = poll(ctx, func() (bool, error) {
+	err = childproc.Poll(ctx, func() (bool, error) {
 		for _, s := range watchers {
 			if err := g.knowsAll(ctx, s); err != nil {
 				return false, fmt.Errorf("sentinel %s: %w", s.addr, err)
@@ -142,7 +143,7 @@ func (g *Sentinel) WaitFailover(tb testing.TB, old *Server) *Server {
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	var primary *Server
-	err := poll(ctx, func() (bool, error) {
+	err := childproc.Poll(ctx, func() (bool, error) {
 		primary = nil
 		for _, s := range g.sentinels {
 			p, err := g.primaryOf(ctx, s)

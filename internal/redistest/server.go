@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/leaselimit/leaselimit/internal/childproc"
 )
 
 const (
@@ -46,8 +48,8 @@ type Server struct {
 
 	mu struct {
 		sync.Mutex
-		proc   *process // nil while stopped
-		logged int64    // size of the log when proc was started
+		proc   *childproc.Process // nil while stopped
+		logged int64              // size of the log when proc was started
 	}
 }
 
@@ -79,7 +81,7 @@ func launch(ctx context.Context, sp spec) (*Server, error) {
 }
 
 func (s *Server) launchOnce(ctx context.Context) error {
-	port, err := ports.take()
+	port, err := childproc.Ports.Take()
 	if err != nil {
 		return err
 	}
@@ -91,7 +93,7 @@ func (s *Server) launchOnce(ctx context.Context) error {
 		err = s.run(ctx)
 	}
 	if err != nil {
-		ports.put(port)
+		childproc.Ports.Put(port)
 	}
 	return err
 }
@@ -99,7 +101,7 @@ func (s *Server) launchOnce(ctx context.Context) error {
 // relaunch starts a stopped server again where it was. A port in use is waited
 // for: it may be the source port of somebody's connection for a moment.
 func (s *Server) relaunch(ctx context.Context) error {
-	return poll(ctx, func() (bool, error) {
+	return childproc.Poll(ctx, func() (bool, error) {
 		err := s.run(ctx)
 		return !errors.Is(err, errPortInUse), err
 	})
@@ -120,7 +122,7 @@ func (s *Server) run(ctx context.Context) error {
 
 	cmd := s.engine.serve(s.name, s.dir, s.confName(), s.spec.args)
 	cmd.Stdout, cmd.Stderr = log, log
-	proc, err := startProcess(cmd)
+	proc, err := childproc.Start(cmd)
 	if err != nil {
 		return err
 	}
@@ -141,17 +143,17 @@ func (s *Server) run(ctx context.Context) error {
 // ready waits until this very process answers. That somebody answers on the
 // port is not enough: a process that cannot bind ends only after a while, and
 // whoever has the port may be a Redis too. The name of the config file tells.
-func (s *Server) ready(ctx context.Context, proc *process) error {
+func (s *Server) ready(ctx context.Context, proc *childproc.Process) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { // a stranger may take the connection and never answer
 		select {
-		case <-proc.done:
+		case <-proc.Done:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	err := poll(ctx, func() (bool, error) {
+	err := childproc.Poll(ctx, func() (bool, error) {
 		info, err := ask(ctx, s.addr, s.password, "INFO", "server")
 		if err != nil {
 			return false, err
@@ -164,8 +166,8 @@ func (s *Server) ready(ctx context.Context, proc *process) error {
 		return err == nil, err
 	})
 	select {
-	case <-proc.done:
-		return fmt.Errorf("ended before it answered: %w", proc.err)
+	case <-proc.Done:
+		return fmt.Errorf("ended before it answered: %w", proc.Err)
 	default:
 		return err
 	}
@@ -181,7 +183,7 @@ func (s *Server) kill() error {
 	}
 	err := s.engine.kill(s.name, proc)
 	select {
-	case <-proc.done:
+	case <-proc.Done:
 		s.mu.proc = nil
 		return nil
 	case <-time.After(killTimeout):
@@ -204,7 +206,7 @@ func (s *Server) discard() {
 		s.tb.Errorf("redistest: stop %s: %v", s.addr, err)
 		return
 	}
-	ports.put(s.port)
+	childproc.Ports.Put(s.port)
 	_ = os.RemoveAll(s.dir)
 }
 

@@ -1,4 +1,4 @@
-package redistest
+package childproc
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 
 const pollEvery = 10 * time.Millisecond
 
-// poll calls f at once and then every 10 ms, until it is done or ctx ends. It
+// Poll calls f at once and then every 10 ms, until it is done or ctx ends. It
 // returns what f returned when done, or else ctx's error joined with the last
 // reason f gave for not being done.
-func poll(ctx context.Context, f func() (done bool, err error)) error {
+func Poll(ctx context.Context, f func() (done bool, err error)) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {

@@ -1,4 +1,4 @@
-package redistest
+package childproc
 
 import (
 	"errors"
@@ -33,11 +33,12 @@ type portPool struct {
 	}
 }
 
-var ports portPool
+// Ports are those of this process.
+var Ports portPool
 
-// take returns a port that is free, as is its Cluster bus port. It stays this
-// process' own until put.
-func (p *portPool) take() (int, error) {
+// Take returns a port that is free, as is its Cluster bus port. It stays this
+// process' own until Put.
+func (p *portPool) Take() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
@@ -55,8 +56,8 @@ func (p *portPool) take() (int, error) {
 	}
 }
 
-// put gives a port back.
-func (p *portPool) put(port int) {
+// Put gives a port back.
+func (p *portPool) Put(port int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.free = append(p.mu.free, port)
@@ -89,5 +90,5 @@ func isFree(port int) bool {
 }
 
 func listen(port int) (net.Listener, error) {
-	return net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	return net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 }

@@ -1,0 +1,102 @@
+// Package sqlquota is a [quota.Source] that reads limits from a SQL database: each tenant's exception, or else the limit of
+// its tier. It knows PostgreSQL, and MySQL or MariaDB, brings a schema ([Migrations]) and takes queries of your own. The
+// driver is yours to import.
+//
+// It asks the database for every lookup. Put it behind [quota.NewCache].
+//
+// What a row does not say plainly is an error, never "unlimited": a NULL, a limit that does not validate, a number that
+// does not fit, a tenant whose tier has no limit for the class, more than one row.
+package sqlquota
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/leaselimit/leaselimit/quota"
+)
+
+// source is the quota.Source of New.
+type source struct {
+	db      *sql.DB
+	query   string
+	args    []Arg
+	class   string
+	timeout time.Duration
+
+	mu struct {
+		sync.Mutex
+		stmt *sql.Stmt // nil before the first lookup that reached the database
+	}
+}
+
+// New returns a source that reads from db, which stays the caller's. It asks nothing yet: a database that is away is met by
+// the first lookup, which prepares the query. Errors name the option and its bound.
+//
+// A lookup is one query. It fails with [quota.ErrUnknownTenant] if that has no row, with [quota.ErrInvalid] if the row is
+// no limit, and with the error of the database otherwise.
+func New(db *sql.DB, opts ...Option) (quota.Source, error) {
+	if db == nil {
+		return nil, errors.New("sqlquota: db is nil")
+	}
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	return &source{db: db, query: o.query, args: o.args, class: o.class, timeout: o.timeout}, nil
+}
+
+// Limit reads the limit of tenant.
+func (s *source) Limit(ctx context.Context, tenant string) (quota.Limit, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	stmt, err := s.prepared(ctx)
+	if err != nil {
+		return quota.Limit{}, fmt.Errorf("sqlquota: prepare: %w", err)
+	}
+	rows, err := stmt.QueryContext(ctx, s.bind(tenant)...)
+	if err != nil {
+		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q: %w", tenant, err)
+	}
+	limit, err := read(rows)
+	if err := errors.Join(err, rows.Close()); err != nil {
+		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q, class %q: %w", tenant, s.class, err)
+	}
+	return limit, nil
+}
+
+// prepared prepares the query once. What failed is tried again by the next lookup. The statement is closed with the
+// database.
+func (s *source) prepared(ctx context.Context) (*sql.Stmt, error) {
+	s.mu.Lock()
+	stmt := s.mu.stmt
+	s.mu.Unlock()
+	if stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := s.db.PrepareContext(ctx, s.query) // without the lock: it may take its time
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.stmt != nil { // somebody was quicker
+		_ = stmt.Close()
+	} else {
+		s.mu.stmt = stmt
+	}
+	return s.mu.stmt, nil
+}
+
+func (s *source) bind(tenant string) []any {
+	bound := make([]any, len(s.args))
+	for i, arg := range s.args {
+		if bound[i] = any(tenant); arg == Class {
+			bound[i] = s.class
+		}
+	}
+	return bound
+}
