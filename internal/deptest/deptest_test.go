@@ -25,6 +25,7 @@ const (
 	redis      = "github.com/redis/go-redis"
 	prometheus = "github.com/prometheus"
 	grpc       = "google.golang.org/grpc"
+	httpsfv    = "github.com/dunglas/httpsfv"
 )
 
 // allowed is what a package may import beside the standard library: packages of this module by their path in it ("." is the
@@ -44,7 +45,7 @@ var allowed = map[string][]string{
 	".": {"lease", "localbucket", "precheck", "quota"},
 
 	// Adapters import the root, never the reverse.
-	"httplimit":      {".", "lease", "quota"},
+	"httplimit":      {".", "lease", "quota", httpsfv},
 	"grpclimit":      {".", "lease", "quota", grpc},
 	"metrics":        {".", "lease", "quota", prometheus},
 	"quota/sqlquota": {"quota"},
@@ -54,7 +55,7 @@ var allowed = map[string][]string{
 // import them.
 var free = []string{
 	"internal/chart",
-	"bench", "cmd", "internal/adversary", "internal/chart", "internal/deptest", "internal/fakeclock", "internal/faultproxy",
+	"bench", "cmd", "examples", "internal/adversary", "internal/chart", "internal/deptest", "internal/fakeclock", "internal/faultproxy",
 	"internal/fleet", "internal/redistest", "lease/storetest",
 }
 
