@@ -269,7 +269,10 @@ func TestAV12_NoTenant(t *testing.T) {
 		var told error
 		tenant := func(*http.Request) (string, error) { return "acme", cause }
 		srv := serve(t, httplimit.Middleware(lim, tenant, httplimit.WithError(
-			func(w http.ResponseWriter, _ *http.Request, err error) { told = err; w.WriteHeader(http.StatusForbidden) }))(hello))
+			func(w http.ResponseWriter, _ *http.Request, err error) {
+				told = err
+				w.WriteHeader(http.StatusForbidden)
+			}))(hello))
 		assert.Equal(t, http.StatusForbidden, get(t, srv).StatusCode)
 		require.ErrorIs(t, told, httplimit.ErrNoTenant)
 		require.ErrorIs(t, told, cause)

@@ -113,7 +113,11 @@ func addItem(h http.Header, field string, item []string) {
 
 // tighter reports whether h tells of another limit with less remaining already.
 func tighter(h http.Header, left int64) bool {
-	other, err := strconv.ParseInt(h.Get(fieldXRemaining), 10, 64)
+	values := h[fieldXRemaining]
+	if len(values) == 0 {
+		return false
+	}
+	other, err := strconv.ParseInt(values[0], 10, 64)
 	return err == nil && other <= left
 }
 

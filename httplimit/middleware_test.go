@@ -177,7 +177,7 @@ func TestErrorsAreLoggedOnceASecond(t *testing.T) {
 			httplimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))(hello)
 		for range 30 {
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 			assert.NotContains(t, w.Body.String(), "plan", "clients are not told")
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -272,7 +272,7 @@ func TestHeaderSets(t *testing.T) {
 		w := httptest.NewRecorder()
 		silent := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 		httplimit.Middleware(always(d), acme, httplimit.WithHeaders(sets))(silent).
-			ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 		assert.Equal(t, want, w.Header(), "%b", sets)
 	}
 }
@@ -289,23 +289,28 @@ func TestFieldsOfExtremeLimits(t *testing.T) {
 		{leaselimit.Decision{Allowed: true, Limit: quota.Limit{Capacity: 5}, Remaining: 3}, item{"q": 5}, item{"r": 3}},
 		{
 			leaselimit.Decision{Allowed: true, Limit: quota.PerSecond(1, quota.MaxTokens), Remaining: quota.MaxTokens},
-			item{"q": most, "w": most}, item{"r": most, "t": most},
+			item{"q": most, "w": most},
+			item{"r": most, "t": most},
 		},
 		{
 			leaselimit.Decision{Allowed: true, Limit: quota.Limit{Capacity: quota.MaxTokens, Refill: 1, Per: 1<<63 - 1}},
-			item{"q": most, "w": most}, item{"r": 0, "t": 9_223_372_037},
+			item{"q": most, "w": most},
+			item{"r": 0, "t": 9_223_372_037},
 		},
 		{
 			leaselimit.Decision{Allowed: true, Limit: quota.PerSecond(quota.MaxTokens, 1), Remaining: 1},
-			item{"q": 1, "w": 1}, item{"r": 1, "t": 1},
+			item{"q": 1, "w": 1},
+			item{"r": 1, "t": 1},
 		},
 		{ // of an Allower that miscounts
 			leaselimit.Decision{Allowed: true, Limit: quota.PerMinute(3, 3), Remaining: -7},
-			item{"q": 3, "w": 60}, item{"r": 0, "t": 20},
+			item{"q": 3, "w": 60},
+			item{"r": 0, "t": 20},
 		},
 		{
 			leaselimit.Decision{Allowed: true, Limit: quota.PerMinute(3, 3), Remaining: 7},
-			item{"q": 3, "w": 60}, item{"r": 3, "t": 60},
+			item{"q": 3, "w": 60},
+			item{"r": 3, "t": 60},
 		},
 	} {
 		for _, class := range []string{"", "a-b_c.D", "ключ \"\\\n"} {

@@ -45,7 +45,9 @@ func WithMaxWait(d time.Duration) TransportOption { return func(t *transport) { 
 // WithRetry says which requests may be sent again. By default those of an idempotent method (GET, HEAD, OPTIONS, TRACE, PUT,
 // DELETE; RFC 9110, section 9.2.2), or with a field Idempotency-Key or X-Idempotency-Key, as with net/http. A POST that this
 // package's middleware refused has done nothing and may be sent again; other servers do not all promise that.
-func WithRetry(retry func(*http.Request) bool) TransportOption { return func(t *transport) { t.retry = retry } }
+func WithRetry(retry func(*http.Request) bool) TransportOption {
+	return func(t *transport) { t.retry = retry }
+}
 
 // WithPacing holds requests back ahead of a refusal, from the RateLimit fields of earlier answers of the same origin. From the
 // moment when half of the quota is used up, requests leave one by one, as far apart as t/r says, but no longer than t seconds

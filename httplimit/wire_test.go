@@ -74,7 +74,7 @@ func TestServerSentEvents(t *testing.T) {
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for i := range 3 {
-				fmt.Fprintf(w, "data: %d\n\n", i)
+				_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
 				if !assert.NoError(t, http.NewResponseController(w).Flush()) {
 					return
 				}
@@ -135,8 +135,8 @@ func TestWebsocketUpgrade(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
-			base64.StdEncoding.EncodeToString(sum[:]))
+		_, _ = fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+			"Sec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
 		assert.NoError(t, rw.Flush())
 		_, _ = io.Copy(conn, io.LimitReader(rw, 4))
 	})))
