@@ -22,7 +22,7 @@ type options struct {
 }
 
 func newOptions(opts []Option) options {
-	o := options{headers: RateLimitDraft11, failed: answerError}
+	o := options{headers: RateLimitDraft11}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -31,6 +31,9 @@ func newOptions(opts []Option) options {
 		if o.degradedAsLimit {
 			o.refused = answerLimit
 		}
+	}
+	if o.failed == nil {
+		o.failed = answerError
 	}
 	if o.logger == nil {
 		o.logger = slog.Default()
