@@ -106,10 +106,15 @@ func items(values []string) map[string]*httpsfv.Params {
 	}
 	byName := make(map[string]*httpsfv.Params, len(list))
 	for _, member := range list {
-		if item, isItem := member.(httpsfv.Item); isItem {
-			if name, isString := item.Value.(string); isString {
-				byName[name] = item.Params
-			}
+		item, isItem := member.(httpsfv.Item)
+		if !isItem {
+			continue
+		}
+		switch name := item.Value.(type) {
+		case string:
+			byName[name] = item.Params
+		case httpsfv.Token: // as a later draft may have it
+			byName[string(name)] = item.Params
 		}
 	}
 	return byName

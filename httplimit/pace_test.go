@@ -64,7 +64,7 @@ func TestPacingKeepsWithinTheLimit(t *testing.T) {
 // Callers that share a transport leave one by one.
 func TestPacingOfManyCallers(t *testing.T) {
 	low := reply{status: http.StatusOK, header: http.Header{
-		"Ratelimit-Policy": {`"a";q=100;w=50, "b";q=1000`}, "Ratelimit": {`"a";r=5;t=10, "b";r=900;t=1000`},
+		"Ratelimit-Policy": {`"a";q=100;w=50, "b";q=1000`}, "Ratelimit": {`a;r=5;t=10, "b";r=900;t=1000`},
 	}}
 	polite(t, []reply{low}, pacing, func(t *testing.T, s *script, c *http.Client) {
 		do(t, c, request(t, http.MethodGet, url, nil))

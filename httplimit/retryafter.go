@@ -54,7 +54,7 @@ func parseRetryAfter(value string, h http.Header, now time.Time) (time.Duration,
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
-	return max(0, at.Sub(now)), true
+	return at.Sub(now), true
 }
 
 func isDigits(s string) bool {
