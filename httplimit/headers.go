@@ -63,6 +63,7 @@ func (s HeaderSet) write(h http.Header, d *leaselimit.Decision, retry int64) {
 		room [256]byte
 		buf  = room[:0]
 		ends [5]int
+		used = ends[:2]
 	)
 	if s&RateLimitDraft11 != 0 {
 		t := retry
@@ -76,6 +77,7 @@ func (s HeaderSet) write(h http.Header, d *leaselimit.Decision, retry int64) {
 	}
 	ends[1] = len(buf)
 	if s&XRateLimit != 0 {
+		used = ends[:]
 		buf = strconv.AppendInt(buf, capacity, 10)
 		ends[2] = len(buf)
 		buf = strconv.AppendInt(buf, left, 10)
@@ -86,9 +88,9 @@ func (s HeaderSet) write(h http.Header, d *leaselimit.Decision, retry int64) {
 		ends[4] = len(buf)
 	}
 	text, from := string(buf), 0
-	values := make([]string, len(ends))
-	for i, end := range ends {
-		values[i], from = text[from:max(from, end)], max(from, end)
+	values := make([]string, len(used))
+	for i, end := range used {
+		values[i], from = text[from:end], end
 	}
 	if s&RateLimitDraft11 != 0 {
 		addItem(h, fieldPolicy, values[0:1:1])
