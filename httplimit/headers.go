@@ -123,7 +123,8 @@ func tighter(h http.Header, left int64) bool {
 	return err == nil && other <= left
 }
 
-// appendItem appends an item of a structured field: a string, and parameters of which the second is left out if it is 0.
+// appendItem appends an item of a structured field: a string, and parameters of which the second, which is seconds, is left out if
+// it is 0.
 func appendItem(buf []byte, name, key1 string, value1 int64, key2 string, value2 int64) []byte {
 	buf = append(buf, '"')
 	for i := range len(name) {
@@ -139,7 +140,7 @@ func appendItem(buf []byte, name, key1 string, value1 int64, key2 string, value2
 	buf = append(buf, '"')
 	buf = strconv.AppendInt(append(buf, key1...), min(value1, maxInteger), 10)
 	if value2 > 0 {
-		buf = strconv.AppendInt(append(buf, key2...), min(value2, maxInteger), 10)
+		buf = strconv.AppendInt(append(buf, key2...), value2, 10)
 	}
 	return buf
 }

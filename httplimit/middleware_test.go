@@ -256,6 +256,17 @@ func TestOtherFieldsAreKept(t *testing.T) {
 	}
 }
 
+// Whoever refuses is told of in X-RateLimit-*, all of them.
+func TestXRateLimitIsOfTheLimitThatRefuses(t *testing.T) {
+	outer := leaselimit.Decision{Allowed: true, Class: "a", Limit: quota.PerMinute(6, 10)}
+	inner := leaselimit.Decision{Class: "b", Limit: quota.Limit{Capacity: 5}, Remaining: 2, RetryAfter: leaselimit.Never}
+	with := httplimit.WithHeaders(httplimit.XRateLimit)
+	got := get(t, serve(t, httplimit.Middleware(always(outer), acme, with)(httplimit.Middleware(always(inner), acme, with)(hello))))
+	assert.Equal(t, []string{"5"}, got.Header.Values("X-RateLimit-Limit"))
+	assert.Equal(t, []string{"2"}, got.Header.Values("X-RateLimit-Remaining"))
+	assert.NotContains(t, got.Header, "X-Ratelimit-Reset")
+}
+
 func TestHeaderSets(t *testing.T) {
 	d := leaselimit.Decision{Allowed: true, Class: "c", Limit: quota.PerMinute(6, 10), Remaining: 4}
 	for sets, want := range map[httplimit.HeaderSet]http.Header{
