@@ -147,6 +147,10 @@ func TestContextIsDone(t *testing.T) {
 		assert.Equal(t, tt.status, w.Code, "%v", tt.cause)
 		assert.Empty(t, w.Header().Get("Retry-After"))
 	}
+
+	// A cancellation that is not of the request, such as a source's own, is an error of the limiter.
+	srv := limit(t, fails(context.Canceled), httplimit.WithLogger(slog.New(slog.DiscardHandler)))
+	assert.Equal(t, http.StatusServiceUnavailable, get(t, srv).StatusCode)
 }
 
 func TestShadowLetsThroughAndReports(t *testing.T) {
