@@ -83,7 +83,7 @@ func TestPacingOfManyCallers(t *testing.T) {
 func TestWhenPacingDoesNotHold(t *testing.T) {
 	for name, header := range map[string]http.Header{
 		"plenty":       {"Ratelimit-Policy": {`"a";q=100`}, "Ratelimit": {`"a";r=51;t=60`}},
-		"from a cache": {"Ratelimit": {`"a";r=0;t=60`}, "Age": {"3"}},
+		"from a cache": {"Ratelimit": {`"a";r=0;t=10`}, "Age": {"3"}},
 		"malformed":    {"Ratelimit": {`"a";r=0;t=`}},
 		"old draft":    {"Ratelimit": {`limit=100, remaining=0, reset=10`}},
 		"negative":     {"Ratelimit": {`"a";r=-1;t=10`}},
