@@ -27,6 +27,7 @@ const (
 	prometheus = "github.com/prometheus"
 	grpc       = "google.golang.org/grpc"
 	pgx        = "github.com/jackc/pgx"
+	httpsfv    = "github.com/dunglas/httpsfv"
 )
 
 // allowed is what a package may import beside the standard library: packages of this module by their path in it ("." is the
@@ -46,7 +47,7 @@ var allowed = map[string][]string{
 	".": {"lease", "localbucket", "precheck", "quota", xsyncMap},
 
 	// Adapters import the root, never the reverse.
-	"httplimit":      {".", "lease", "quota"},
+	"httplimit":      {".", "lease", "quota", httpsfv},
 	"grpclimit":      {".", "lease", "quota", grpc},
 	"metrics":        {".", "lease", "quota", prometheus},
 	"quota/sqlquota": {"quota"},

@@ -1,0 +1,85 @@
+package httplimit
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/leaselimit/leaselimit"
+)
+
+// An Option changes what [Middleware] does.
+type Option func(*options)
+
+type options struct {
+	cost            func(*http.Request) int64
+	exempt          []func(*http.Request) bool
+	headers         HeaderSet
+	refused         func(http.ResponseWriter, *http.Request, leaselimit.Decision)
+	failed          func(http.ResponseWriter, *http.Request, error)
+	degradedAsLimit bool
+	observe         func(*http.Request, string, leaselimit.Decision)
+	logger          *slog.Logger
+}
+
+func newOptions(opts []Option) options {
+	o := options{headers: RateLimitDraft11}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.refused == nil {
+		o.refused = answerRefused
+		if o.degradedAsLimit {
+			o.refused = answerLimit
+		}
+	}
+	if o.failed == nil {
+		o.failed = answerError
+	}
+	if o.logger == nil {
+		o.logger = slog.Default()
+	}
+	return o
+}
+
+// WithCost has each request cost what cost says, in tokens; default 1. It is called before the body is read and must not read
+// it. A cost below 1 is a fault of the service and answered with 500: let requests that cost nothing pass by [WithExempt].
+func WithCost(cost func(*http.Request) int64) Option { return func(o *options) { o.cost = cost } }
+
+// WithExempt lets requests pass that exempt reports true for, such as health checks: nothing is asked and nothing is spent,
+// and they need no tenant. Given several times, each may exempt. Routes that the middleware does not wrap need none.
+func WithExempt(exempt func(*http.Request) bool) Option {
+	return func(o *options) { o.exempt = append(o.exempt, exempt) }
+}
+
+// WithHeaders sets which header fields responses carry; default [RateLimitDraft11]. Sets are combined by |, and 0 is none.
+// Retry-After of a refusal is set always.
+func WithHeaders(sets HeaderSet) Option { return func(o *options) { o.headers = sets } }
+
+// WithRefused has answer write the response to refused requests, in place of 429 (503 if the decision is degraded) and a body
+// of application/problem+json. Header fields are set by then, Retry-After among them.
+func WithRefused(answer func(w http.ResponseWriter, r *http.Request, d leaselimit.Decision)) Option {
+	return func(o *options) { o.refused = answer }
+}
+
+// WithError has answer write the response to requests on which nothing was decided: err matches [ErrNoTenant] (by default
+// 401), leaselimit.ErrInvalidCost (500), or is another error of the limiter (503). It is not called for requests whose client
+// has gone. A 401 by default has no WWW-Authenticate field but one that was set before, as the middleware does not know the
+// scheme.
+func WithError(answer func(w http.ResponseWriter, r *http.Request, err error)) Option {
+	return func(o *options) { o.failed = answer }
+}
+
+// WithDegradedAsLimit answers degraded refusals as any other, with 429. By default they are answered with 503, so that a store
+// that is away does not look like a limit that was exceeded. It suits leaselimit.FailLocal where something in front takes
+// instances that answer 503 out of service.
+func WithDegradedAsLimit() Option { return func(o *options) { o.degradedAsLimit = true } }
+
+// WithObserver has observe be told of every decision, before the response is written. It is on the path of every request.
+// Decision.Degraded and Decision.Shadowed mark what clients are not told.
+func WithObserver(observe func(r *http.Request, tenant string, d leaselimit.Decision)) Option {
+	return func(o *options) { o.observe = observe }
+}
+
+// WithLogger sets where the middleware logs; default slog.Default(). Errors of the limiter are warnings, at most one a second.
+// Degraded and shadowed decisions, and requests without a tenant, are lines of level debug.
+func WithLogger(logger *slog.Logger) Option { return func(o *options) { o.logger = logger } }

@@ -1,0 +1,67 @@
+package httplimit
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/leaselimit/leaselimit"
+)
+
+// setRetryAfter sets Retry-After to d and returns it: whole seconds, rounded up, at least 1, so that a client which waits them is
+// not too early. Never is 0 and no field. A longer wait that is there already is kept.
+func setRetryAfter(h http.Header, d time.Duration) int64 {
+	if d == leaselimit.Never {
+		h.Del(fieldRetryAfter)
+		return 0
+	}
+	seconds := int64(max(0, d) / time.Second)
+	if d > time.Duration(seconds)*time.Second || seconds == 0 {
+		seconds++
+	}
+	if other, ok := retryAfter(h, time.Now()); !ok || other <= time.Duration(seconds)*time.Second {
+		h[fieldRetryAfter] = []string{strconv.FormatInt(seconds, 10)}
+	}
+	return seconds
+}
+
+// retryAfter is the longest wait in the Retry-After fields of h: seconds, or an HTTP date (RFC 9110, section 10.2.3). A date
+// counts from Date, as the server's clock may differ, or from now where there is none; one in the past is 0. What is
+// neither is not ok.
+func retryAfter(h http.Header, now time.Time) (wait time.Duration, ok bool) {
+	for _, value := range h[fieldRetryAfter] {
+		d, valid := parseRetryAfter(value, h, now)
+		if valid {
+			wait, ok = max(wait, d), true
+		}
+	}
+	return wait, ok
+}
+
+func parseRetryAfter(value string, h http.Header, now time.Time) (time.Duration, bool) {
+	if isDigits(value) {
+		seconds, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || seconds > math.MaxInt64/int64(time.Second) {
+			return math.MaxInt64, true // out of range, and so is the wait
+		}
+		return time.Duration(seconds) * time.Second, true
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0, false
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return at.Sub(now), true
+}
+
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}

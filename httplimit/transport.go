@@ -1,0 +1,189 @@
+package httplimit
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// NewTransport returns a polite client on top of base, or of http.DefaultTransport if base is nil: it waits and tries again
+// where a server says 429 or 503 and how long to wait.
+//
+// Retry-After is seconds or an HTTP date; less than a second counts as one. What is waited is 10 to 25 % more, at random, so
+// that clients which were refused together do not come back together. A request is tried again only if its method is
+// idempotent or it has an Idempotency-Key (see [WithRetry]), and it has no body or one that GetBody can rewind. Bodies of
+// answers that are not returned are drained and closed, so connections are reused.
+//
+// In every other case the answer is returned as it came: where Retry-After is missing (as with a request that can never pass)
+// or makes no sense, where the wait would go past the request's deadline or [WithMaxWait], or after [WithMaxAttempts]. If the
+// request's context ends during a wait, its error is returned.
+//
+// The transport is safe for concurrent use and never changes a request. Its CloseIdleConnections is base's.
+func NewTransport(base http.RoundTripper, opts ...TransportOption) http.RoundTripper {
+	t := &transport{base: base, attempts: 4, maxWait: 30 * time.Second, retry: idempotent}
+	if base == nil {
+		t.base = http.DefaultTransport
+	}
+	for _, opt := range opts {
+		opt(t)
+	}
+	return t
+}
+
+// A TransportOption changes what the transport of [NewTransport] does.
+type TransportOption func(*transport)
+
+// WithMaxAttempts sets how often a request is sent at most, the first time included; default 4. Below 1 is 1.
+func WithMaxAttempts(n int) TransportOption { return func(t *transport) { t.attempts = n } }
+
+// WithMaxWait sets how long a request is held back at most, over all attempts; default 30s. An answer that asks for more is
+// returned at once.
+func WithMaxWait(d time.Duration) TransportOption { return func(t *transport) { t.maxWait = d } }
+
+// WithRetry says which requests may be sent again. By default those of an idempotent method (GET, HEAD, OPTIONS, TRACE, PUT,
+// DELETE; RFC 9110, section 9.2.2), or with a field Idempotency-Key or X-Idempotency-Key, as with net/http. A POST that this
+// package's middleware refused has done nothing and may be sent again; other servers do not all promise that.
+func WithRetry(retry func(*http.Request) bool) TransportOption {
+	return func(t *transport) { t.retry = retry }
+}
+
+// WithPacing holds requests back ahead of a refusal, from the RateLimit fields of earlier answers of the same origin. From the
+// moment when half of the quota is used up, requests leave one by one, as far apart as t/r says, but no longer than t seconds
+// after the last such answer. It never fails a request: one that would be held back past its deadline, or for longer than
+// [WithMaxWait], is sent at once. Use one transport for each identity, as limits are.
+func WithPacing() TransportOption { return func(t *transport) { t.pace = new(pacer) } }
+
+type transport struct {
+	base     http.RoundTripper
+	attempts int
+	maxWait  time.Duration
+	retry    func(*http.Request) bool
+	pace     *pacer // nil if not asked for
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	patience := t.maxWait
+	send := req
+	for attempt := 1; ; attempt++ {
+		held, err := t.hold(send, patience)
+		if err != nil {
+			return nil, err
+		}
+		patience -= held
+		resp, err := t.base.RoundTrip(send)
+		if err != nil {
+			return resp, err
+		}
+		t.pace.learn(send, resp)
+		wait, ok := advice(resp)
+		if !ok || attempt >= t.attempts || wait > patience || pastDeadline(req.Context(), wait) || !t.retry(req) {
+			return resp, nil
+		}
+		if send, ok = again(req); !ok {
+			return resp, nil
+		}
+		discard(resp.Body)
+		if err := sleep(req.Context(), wait); err != nil {
+			closeBody(send)
+			return nil, err
+		}
+		patience -= wait
+	}
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+func (t *transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// hold waits until it is req's turn.
+func (t *transport) hold(req *http.Request, patience time.Duration) (time.Duration, error) {
+	wait := t.pace.turn(req, patience)
+	if wait <= 0 {
+		return 0, nil
+	}
+	if err := sleep(req.Context(), wait); err != nil {
+		closeBody(req)
+		return 0, err
+	}
+	return wait, nil
+}
+
+// advice is how long to wait before resp's request is sent again, if its answer is about that.
+func advice(resp *http.Response) (time.Duration, bool) {
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
+		return 0, false
+	}
+	wait, ok := retryAfter(resp.Header, time.Now())
+	return jitter(max(wait, time.Second)), ok
+}
+
+// jitter lengthens d by 10 to 25 %. It never shortens, as who comes too early is refused again.
+func jitter(d time.Duration) time.Duration {
+	longer := d + time.Duration(float64(d)*(0.10+0.15*rand.Float64()))
+	return max(d, longer) // d, if that overflows
+}
+
+// again is req once more, with a body of its own.
+func again(req *http.Request) (*http.Request, bool) {
+	next := req.Clone(req.Context())
+	if req.Body == nil || req.Body == http.NoBody {
+		return next, true
+	}
+	if req.GetBody == nil {
+		return nil, false
+	}
+	body, err := req.GetBody()
+	next.Body = body
+	return next, err == nil
+}
+
+func idempotent(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
+}
+
+// The most of a body that is drained for its connection's sake, and for how long. A new connection is cheaper than more.
+const (
+	drainBytes = 64 << 10
+	drainTime  = time.Second
+)
+
+func discard(body io.ReadCloser) {
+	late := time.AfterFunc(drainTime, func() { _ = body.Close() })
+	defer late.Stop()
+	_, _ = io.CopyN(io.Discard, body, drainBytes)
+	_ = body.Close()
+}
+
+// closeBody closes the body of a request that is not sent, as a RoundTripper has to.
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
+
+func pastDeadline(ctx context.Context, wait time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < wait
+}
+
+// sleep returns the cause of ctx's end if that comes first, as net/http's transport does.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
