@@ -25,6 +25,9 @@ const (
 	redis      = "github.com/redis/go-redis"
 	prometheus = "github.com/prometheus"
 	grpc       = "google.golang.org/grpc"
+	genproto   = "google.golang.org/genproto"
+	protobuf   = "google.golang.org/protobuf"
+	envoy      = "github.com/envoyproxy"
 )
 
 // allowed is what a package may import beside the standard library: packages of this module by their path in it ("." is the
@@ -43,9 +46,14 @@ var allowed = map[string][]string{
 
 	".": {"lease", "localbucket", "precheck", "quota"},
 
+	"internal/ratefields": {".", "quota"},
+
 	// Adapters import the root, never the reverse.
 	"httplimit":      {".", "lease", "quota"},
-	"grpclimit":      {".", "lease", "quota", grpc},
+	"grpclimit": {
+		".", "internal/ratefields", "lease", "quota",
+		grpc, genproto + "/googleapis/rpc/errdetails", protobuf + "/protoadapt", protobuf + "/types/known/durationpb",
+	},
 	"metrics":        {".", "lease", "quota", prometheus},
 	"quota/sqlquota": {"quota"},
 }
@@ -53,21 +61,20 @@ var allowed = map[string][]string{
 // free are folders of programs and of help for tests: they may import what they like, and nothing else in the module may
 // import them.
 var free = []string{
-	"internal/chart",
-	"bench", "cmd", "internal/adversary", "internal/chart", "internal/deptest", "internal/fakeclock", "internal/faultproxy",
+	"bench", "cmd", "examples", "internal/adversary", "internal/chart", "internal/deptest", "internal/fakeclock", "internal/faultproxy",
 	"internal/fleet", "internal/redistest", "lease/storetest",
 }
 
 // never is what must not be reached from a package, however indirectly.
 var never = map[string][]string{
-	".":         {redis, prometheus, grpc, "github.com/stretchr/testify", "pgregory.net/rapid"},
-	"membucket": {redis, prometheus, grpc, "github.com/stretchr/testify", "pgregory.net/rapid"},
+	".":         {redis, prometheus, grpc, genproto, protobuf, envoy, "github.com/stretchr/testify", "pgregory.net/rapid"},
+	"membucket": {redis, prometheus, grpc, genproto, protobuf, envoy, "github.com/stretchr/testify", "pgregory.net/rapid"},
 	"redisbucket": {
-		prometheus, grpc, "github.com/stretchr/testify", "pgregory.net/rapid",
+		prometheus, grpc, genproto, protobuf, envoy, "github.com/stretchr/testify", "pgregory.net/rapid",
 	},
-	"httplimit": {redis, prometheus, grpc},
-	"grpclimit": {redis, prometheus},
-	"metrics":   {redis, grpc},
+	"httplimit": {redis, prometheus, grpc, genproto, protobuf, envoy},
+	"grpclimit": {redis, prometheus, envoy},
+	"metrics":   {redis, grpc, genproto, envoy},
 }
 
 type listed struct {
