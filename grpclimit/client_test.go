@@ -20,7 +20,7 @@ import (
 
 // refusedFor is what a server answers that wants the client to wait.
 func refusedFor(d time.Duration) error {
-	return refusal("acme", leaselimit.Decision{RetryAfter: d, Limit: quota.PerSecond(1, 1), Class: "default"})
+	return refusal("acme", leaselimit.Decision{RetryAfter: d, Limit: quota.PerSecond(1, 1), Class: "default"}, false)
 }
 
 // polite makes a call to a server that answers with the given errors, the last one for ever, and counts its attempts.
@@ -35,7 +35,7 @@ func polite(ctx context.Context, answers []error, opts ...ClientOption) (attempt
 
 func TestPoliteClient(t *testing.T) {
 	second, never := refusedFor(time.Second), refusedFor(leaselimit.Never)
-	closed := refusal("acme", leaselimit.Decision{RetryAfter: time.Second, Source: leaselimit.SourceFallback})
+	closed := refusal("acme", leaselimit.Decision{RetryAfter: time.Second, Source: leaselimit.SourceFallback}, false)
 	plain := status.Error(codes.Unavailable, "no RetryInfo")
 	retry := WithRetryMethods("/s/other", "/s/m")
 	for _, tt := range []struct {

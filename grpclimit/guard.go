@@ -17,29 +17,24 @@ type guard struct {
 	lim    Allower
 	tenant func(ctx context.Context, fullMethod string) (string, error)
 	fields fields
-	broken error // of a program that left out an argument: every call is answered with it
 }
 
 func newGuard(
 	lim Allower, tenant func(ctx context.Context, fullMethod string) (string, error), opts []Option,
 ) *guard {
-	g := &guard{options: newOptions(opts), lim: lim, tenant: tenant}
-	switch {
-	case lim == nil:
-		g.broken = status.Error(codes.Internal, "grpclimit: lim is nil")
-	case tenant == nil:
-		g.broken = status.Error(codes.Internal, "grpclimit: tenant is nil")
+	if lim == nil {
+		panic("grpclimit: lim is nil")
 	}
-	return g
+	if tenant == nil {
+		panic("grpclimit: tenant is nil")
+	}
+	return &guard{options: newOptions(opts), lim: lim, tenant: tenant}
 }
 
 func (g *guard) exempts(fullMethod string) bool { return g.exempt != nil && g.exempt(fullMethod) }
 
 // who is the tenant of a call.
 func (g *guard) who(ctx context.Context, fullMethod string) (string, error) {
-	if g.broken != nil {
-		return "", g.broken
-	}
 	tenant, err := g.tenant(ctx, fullMethod)
 	switch {
 	case err != nil:
@@ -71,7 +66,7 @@ func (g *guard) charge(ctx context.Context, fullMethod, tenant string, req any) 
 		md = g.fields.of(d)
 	}
 	if !d.Allowed {
-		return md, refusal(tenant, d)
+		return md, refusal(tenant, d, g.degradedAsLimit)
 	}
 	return md, nil
 }

@@ -37,6 +37,8 @@ type options struct {
 	failed     func(error) *status.Status
 	metadata   bool
 	perMessage bool
+
+	degradedAsLimit bool
 }
 
 func newOptions(opts []Option) options {
@@ -78,6 +80,11 @@ func WithObserver(observe func(context.Context, Event)) Option {
 func WithErrorStatus(answer func(err error) *status.Status) Option {
 	return func(o *options) { o.failed = answer }
 }
+
+// WithDegradedAsLimit answers degraded refusals as any other, with ResourceExhausted. By default they are answered with
+// Unavailable, so that a store that is away does not look like a limit that was exceeded. It suits leaselimit.FailLocal where
+// something in front takes instances that answer Unavailable out of service.
+func WithDegradedAsLimit() Option { return func(o *options) { o.degradedAsLimit = true } }
 
 // WithoutMetadata leaves out the fields ratelimit-policy, ratelimit and retry-after. The details of statuses remain.
 func WithoutMetadata() Option { return func(o *options) { o.metadata = false } }

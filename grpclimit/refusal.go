@@ -15,12 +15,12 @@ import (
 const minDelay = time.Millisecond
 
 // refusal is the status of a call that d refuses.
-func refusal(tenant string, d leaselimit.Decision) error {
+func refusal(tenant string, d leaselimit.Decision, degradedAsLimit bool) error {
 	var details []protoadapt.MessageV1
 	if d.RetryAfter != leaselimit.Never {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(max(d.RetryAfter, minDelay))})
 	}
-	if d.Degraded() {
+	if d.Degraded() && !degradedAsLimit {
 		return detailed(codes.Unavailable, "the rate limiter cannot ask for the limit", details)
 	}
 	text := "rate limit exceeded"

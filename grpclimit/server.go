@@ -15,10 +15,11 @@ import (
 // tenant names whom the call is charged to, from a verified identity. "" and an error refuse the call; an error that is a
 // gRPC status is the answer, others and "" are answered with Unauthenticated.
 //
-// Clients get header metadata: ratelimit-policy and ratelimit, as in draft-ietf-httpapi-ratelimit-headers-10, and on a refusal
-// retry-after in whole seconds. What the handler sets beside them stays.
+// Clients get header metadata: ratelimit-policy and ratelimit, as in draft-ietf-httpapi-ratelimit-headers-11 (q is the capacity, w
+// the seconds in which an empty bucket fills, r what remains, t the seconds in which that is refilled, or to wait), and on a
+// refusal retry-after in whole seconds. What the handler sets beside them stays.
 //
-// lim and tenant must not be nil: calls are answered with Internal if they are.
+// It panics if lim or tenant is nil.
 func UnaryServerInterceptor(
 	lim Allower, tenant func(ctx context.Context, fullMethod string) (string, error), opts ...Option,
 ) grpc.UnaryServerInterceptor {

@@ -1,4 +1,4 @@
-// Package ratefields writes a decision as the fields of draft-ietf-httpapi-ratelimit-headers-10, whose values are structured
+// Package ratefields writes a decision as the fields of draft-ietf-httpapi-ratelimit-headers-11, whose values are structured
 // fields (RFC 9651), and as Retry-After (RFC 9110, section 10.2.3). It knows nothing of how they are sent.
 package ratefields
 
@@ -35,15 +35,18 @@ func Policy(class string, limit quota.Limit) string {
 	return string(b)
 }
 
-// Limit is a list of one item, "class";r=remaining;t=seconds until the bucket is full if nobody spends. There is no t where
-// nothing is refilled. It is "" where nobody knows what remains: of an unlimited tenant, and of a degraded decision.
+// Limit is a list of one item, "class";r=remaining;t=seconds in which what remains (1 at least) is refilled, so that a client
+// that spreads r over t keeps to the limit; of a refusal, t is RetryAfter. There is no t where nothing is refilled, or the call
+// can never pass. It is "" where the figures would be made up: of an unlimited tenant, and of a degraded decision.
 func Limit(d leaselimit.Decision) string {
 	if d.Limit.IsUnlimited() || d.Degraded() {
 		return ""
 	}
 	left := min(max(d.Remaining, 0), d.Limit.Capacity)
 	b := item(d.Class, 'r', left)
-	if full, ok := Fill(d.Limit, d.Limit.Capacity-left); ok {
+	if wait := RetryAfter(d); wait != "" {
+		b = append(append(b, ";t="...), wait...)
+	} else if full, ok := Fill(d.Limit, max(1, left)); ok && d.Allowed {
 		b = integer(append(b, ";t="...), Seconds(full))
 	}
 	return string(b)
