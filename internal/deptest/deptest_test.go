@@ -49,7 +49,7 @@ var allowed = map[string][]string{
 	"internal/ratefields": {".", "quota"},
 
 	// Adapters import the root, never the reverse.
-	"httplimit":      {".", "lease", "quota"},
+	"httplimit": {".", "lease", "quota"},
 	"grpclimit": {
 		".", "internal/ratefields", "lease", "quota",
 		grpc, genproto + "/googleapis/rpc/errdetails", protobuf + "/protoadapt", protobuf + "/types/known/durationpb",
