@@ -2,6 +2,7 @@ package serve
 
 import (
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,25 @@ func TestConfigErrors(t *testing.T) {
 	require.NoError(t, err)
 	_, err = newLimiters(c, membucket.New(), nil)
 	require.NoError(t, err)
+}
+
+// The config that docs/serve.md shows is good, and does what it says.
+func TestConfigOfTheDocs(t *testing.T) {
+	doc, err := os.ReadFile("../../../../docs/serve.md")
+	require.NoError(t, err)
+	_, after, _ := strings.Cut(string(doc), "## The config\n\n```yaml\n")
+	text, _, found := strings.Cut(after, "```")
+	require.True(t, found)
+	c, err := parse([]byte(text))
+	require.NoError(t, err)
+	_, err = newLimiters(c, membucket.New(), nil)
+	require.NoError(t, err)
+	class, tenant, ok := c.find("edge", descriptor("path", "/export", "tenant", "acme"))
+	require.Equal(t, []any{"export", "acme", true}, []any{class, tenant, ok})
+	class, tenant, ok = c.find("else", descriptor("tenant", "acme"))
+	require.Equal(t, []any{"default", "acme", true}, []any{class, tenant, ok})
+	_, _, ok = c.find("else", descriptor("path", "/export", "tenant", "acme"))
+	require.False(t, ok)
 }
 
 func TestConfigIsJSONToo(t *testing.T) {
