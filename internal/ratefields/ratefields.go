@@ -28,7 +28,8 @@ func Policy(class string, limit quota.Limit) string {
 	if limit.IsUnlimited() {
 		return ""
 	}
-	b := item(class, 'q', limit.Capacity)
+	var room [128]byte
+	b := item(room[:0], class, 'q', limit.Capacity)
 	if full, ok := Fill(limit, limit.Capacity); ok {
 		b = integer(append(b, ";w="...), Seconds(full))
 	}
@@ -43,7 +44,8 @@ func Limit(d leaselimit.Decision) string {
 		return ""
 	}
 	left := min(max(d.Remaining, 0), d.Limit.Capacity)
-	b := item(d.Class, 'r', left)
+	var room [128]byte
+	b := item(room[:0], d.Class, 'r', left)
 	if wait := RetryAfter(d); wait != "" {
 		b = append(append(b, ";t="...), wait...)
 	} else if full, ok := Fill(d.Limit, max(1, left)); ok && d.Allowed {
@@ -86,12 +88,10 @@ func Seconds(d time.Duration) int64 {
 	return s
 }
 
-// item begins an item: a String and its first parameter. A class has no character that a String would escape.
-func item(class string, param byte, n int64) []byte {
-	b := make([]byte, 0, len(class)+48)
-	b = append(b, '"')
-	b = append(b, class...)
-	return integer(append(b, '"', ';', param, '='), n)
+// item appends the begin of an item: a String and its first parameter. A class has no character that a String would escape.
+func item(b []byte, class string, param byte, n int64) []byte {
+	b = append(append(append(b, '"'), class...), '"', ';', param, '=')
+	return integer(b, n)
 }
 
 func integer(b []byte, n int64) []byte { return strconv.AppendInt(b, min(n, maxInteger), 10) }
