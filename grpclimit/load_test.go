@@ -34,7 +34,10 @@ func (a *asked) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Gran
 
 // A tenant that is drained is refused from memory, through the interceptor as without it.
 func TestPF10_RefusalsDoNotAskTheStore(t *testing.T) {
-	const calls = 10_000
+	calls := 10_000
+	if testing.Short() {
+		calls = 2000
+	}
 	drained := quota.PerMinute(1, 1)
 
 	bare := &asked{Store: membucket.New()}
