@@ -105,6 +105,11 @@ func TestHP1_WaitIsEnough(t *testing.T) {
 	}
 }
 
+// allower decides as a test wants it.
+type allower func() leaselimit.Decision
+
+func (a allower) AllowN(context.Context, string, int64) (leaselimit.Decision, error) { return a(), nil }
+
 // away is a store that nobody can reach.
 type away struct{ lease.Store }
 
@@ -348,6 +353,18 @@ func TestMetadata(t *testing.T) {
 		header, err := call(t, serve(t, &service{}, limiter(t, quota.Unlimited), acme))
 		require.NoError(t, err)
 		require.Empty(t, header.Get("ratelimit-policy"))
+	})
+	t.Run("each tenant's own", func(t *testing.T) {
+		capacity := int64(0)
+		cc := serve(t, &service{}, allower(func() leaselimit.Decision {
+			capacity++
+			return leaselimit.Decision{Allowed: true, Class: fmt.Sprint("c", capacity/3), Limit: quota.Limit{Capacity: (capacity + 1) / 2}}
+		}), acme)
+		for _, want := range []string{`"c0";q=1`, `"c0";q=1`, `"c1";q=2`, `"c1";q=2`, `"c1";q=3`, `"c2";q=3`} {
+			header, err := call(t, cc)
+			require.NoError(t, err)
+			require.Equal(t, []string{want}, header.Get("ratelimit-policy"))
+		}
 	})
 	t.Run("stacked", func(t *testing.T) {
 		class := func(name string) func(*leaselimit.Config) { return func(c *leaselimit.Config) { c.Class = name } }

@@ -232,6 +232,9 @@ func TestHP11_StoreAway(t *testing.T) {
 			require.Equal(t, tt.code, status.Code(err))
 			require.Equal(t, tt.want, answer.GetOverallCode())
 			require.NotContains(t, headersOf(answer), "ratelimit", "HP22: nobody knows what remains")
+			if err == nil {
+				require.Nil(t, answer.GetStatuses()[0].GetDurationUntilReset())
+			}
 			status, _ := g.get("/healthz")
 			require.Equal(t, http.StatusOK, status, "a new process could do no better")
 			_, text := g.get("/metrics")
@@ -270,9 +273,21 @@ func TestDrain(t *testing.T) {
 	for range 5 {
 		require.Equal(t, ok, g.ask(0, descriptor("tenant", "acme")).GetOverallCode())
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watch, err := grpc_health_v1.NewHealthClient(g.cc).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	require.NoError(t, err)
+	health, err := watch.Recv()
+	require.NoError(t, err)
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, health.GetStatus())
+
 	server.Pause()
 	answered := g.askSlowly("other")
 	g.end()
+	health, err = watch.Recv()
+	require.NoError(t, err)
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING, health.GetStatus())
+	cancel() // a stream like any other
 	require.Eventually(t, func() bool {
 		status, _ := g.get("/healthz")
 		return status == http.StatusServiceUnavailable
@@ -295,6 +310,26 @@ func TestDrainEnds(t *testing.T) {
 	require.Equal(t, codes.Unavailable, status.Code(<-answered), "the connection is closed")
 	server.Resume()
 	require.Equal(t, cli.ExitOK, g.stopped(), "%s", g.stderr)
+}
+
+// Of several refusals the longest wait is told, and none where one of them can never pass.
+func TestRetryAfterOfSeveral(t *testing.T) {
+	refused := func(wait time.Duration) leaselimit.Decision { return leaselimit.Decision{Class: "x", RetryAfter: wait} }
+	for _, tt := range []struct {
+		want  string
+		waits []time.Duration
+	}{
+		{"3", []time.Duration{time.Second, 3 * time.Second, 2 * time.Second}},
+		{"", []time.Duration{time.Second, leaselimit.Never, 2 * time.Second}},
+		{"1", []time.Duration{time.Millisecond}},
+		{"", nil},
+	} {
+		decisions := []leaselimit.Decision{{Class: "x", Allowed: true}}
+		for _, wait := range tt.waits {
+			decisions = append(decisions, refused(wait))
+		}
+		require.Equal(t, tt.want, headersOf(response(decisions))["retry-after"])
+	}
 }
 
 func TestUsage(t *testing.T) {
