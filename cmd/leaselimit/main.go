@@ -1,8 +1,10 @@
-// Command leaselimit shows several replicas holding one limit together, and looks after buckets in Redis.
+// Command leaselimit shows several replicas holding one limit together, looks after buckets in Redis, and serves them to
+// gateways.
 //
 //	leaselimit demo      runs replicas against one shared bucket and reports what they admitted
 //	leaselimit inspect   shows a tenant's bucket in Redis
 //	leaselimit reset     fills a tenant's bucket in Redis up
+//	leaselimit serve     serves limits to Envoy and Istio gateways
 //
 // Exit status: 0; 1 if the command failed or the demo broke its bound; 2 for wrong usage.
 package main
@@ -16,6 +18,7 @@ import (
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/bucket"
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/cli"
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/demo"
+	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/serve"
 )
 
 var program = cli.Program{
@@ -24,6 +27,7 @@ var program = cli.Program{
 		demo.Command,
 		bucket.InspectCommand,
 		bucket.ResetCommand,
+		serve.Command,
 	},
 }
 

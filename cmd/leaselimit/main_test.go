@@ -7,13 +7,18 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/leaselimit/leaselimit/internal/redistest"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // asProgram lets the test binary be the program: a real process, with the coverage and the race detector of the tests.
@@ -57,6 +62,8 @@ func TestExitStatuses(t *testing.T) {
 		{[]string{"inspect"}, 2},
 		{[]string{"inspect", "-redis", "127.0.0.1:1", "t"}, 1},
 		{[]string{"reset", "-redis", "127.0.0.1:1", "t"}, 1},
+		{[]string{"serve"}, 2},
+		{[]string{"serve", "-config", "no-such-file"}, 1},
 		{[]string{"tune-in"}, 2},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -99,6 +106,41 @@ func TestInterrupt(t *testing.T) {
 	require.Equal(t, 0, status(t, cmd.Wait()))
 	require.Contains(t, text.String(), "Interrupted after")
 	require.Contains(t, text.String(), "the bound held")
+}
+
+// An orchestrator ends the process with SIGTERM.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	config := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"classes": {"default": {"capacity": 1, "refill": 0}},
+		"rules": [{"entries": [{"key": "tenant"}], "tenant": "tenant", "class": "default"}]}`), 0o600))
+	cmd := process(t, "serve", "-config", config, "-listen", "127.0.0.1:0", "-http", "127.0.0.1:0")
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(stdout)
+	require.True(t, lines.Scan())
+	addr, found := strings.CutPrefix(lines.Text(), "rate limit service on ")
+	require.True(t, found, lines.Text())
+	require.True(t, lines.Scan())
+	require.Contains(t, lines.Text(), "metrics and health on 127.0.0.1:")
+
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer cc.Close()
+	for _, want := range []rls.RateLimitResponse_Code{rls.RateLimitResponse_OK, rls.RateLimitResponse_OVER_LIMIT} {
+		answer, err := rls.NewRateLimitServiceClient(cc).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
+			Domain: "edge",
+			Descriptors: []*ratelimit.RateLimitDescriptor{{
+				Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "tenant", Value: "acme"}},
+			}},
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, answer.GetOverallCode())
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.False(t, lines.Scan())
+	require.Equal(t, 0, status(t, cmd.Wait()))
 }
 
 // onTerminal is all that a run writes on a terminal, and what of it goes to a standard output that is none if there is one.

@@ -28,6 +28,9 @@ const (
 	grpc       = "google.golang.org/grpc"
 	pgx        = "github.com/jackc/pgx"
 	httpsfv    = "github.com/dunglas/httpsfv"
+	genproto   = "google.golang.org/genproto"
+	protobuf   = "google.golang.org/protobuf"
+	envoy      = "github.com/envoyproxy"
 )
 
 // allowed is what a package may import beside the standard library: packages of this module by their path in it ("." is the
@@ -46,9 +49,14 @@ var allowed = map[string][]string{
 
 	".": {"lease", "localbucket", "precheck", "quota", xsyncMap},
 
+	"internal/ratefields": {".", "quota"},
+
 	// Adapters import the root, never the reverse.
-	"httplimit":      {".", "lease", "quota", httpsfv},
-	"grpclimit":      {".", "lease", "quota", grpc},
+	"httplimit": {".", "lease", "quota", httpsfv},
+	"grpclimit": {
+		".", "internal/ratefields", "lease", "quota",
+		grpc, genproto + "/googleapis/rpc/errdetails", protobuf + "/protoadapt", protobuf + "/types/known/durationpb",
+	},
 	"metrics":        {".", "lease", "quota", prometheus},
 	"quota/sqlquota": {"quota"},
 	"quota/pgnotify": {pgx},
@@ -64,14 +72,14 @@ var free = []string{
 
 // never is what must not be reached from a package, however indirectly.
 var never = map[string][]string{
-	".":         {redis, prometheus, grpc, "github.com/stretchr/testify", "pgregory.net/rapid"},
-	"membucket": {redis, prometheus, grpc, "github.com/stretchr/testify", "pgregory.net/rapid"},
+	".":         {redis, prometheus, grpc, genproto, protobuf, envoy, "github.com/stretchr/testify", "pgregory.net/rapid"},
+	"membucket": {redis, prometheus, grpc, genproto, protobuf, envoy, "github.com/stretchr/testify", "pgregory.net/rapid"},
 	"redisbucket": {
-		prometheus, grpc, "github.com/stretchr/testify", "pgregory.net/rapid",
+		prometheus, grpc, genproto, protobuf, envoy, "github.com/stretchr/testify", "pgregory.net/rapid",
 	},
-	"httplimit": {redis, prometheus, grpc},
-	"grpclimit": {redis, prometheus},
-	"metrics":   {redis, grpc},
+	"httplimit": {redis, prometheus, grpc, genproto, protobuf, envoy},
+	"grpclimit": {redis, prometheus, envoy},
+	"metrics":   {redis, grpc, genproto, envoy},
 
 	"quota/sqlquota": {redis, prometheus, grpc, pgx},
 }

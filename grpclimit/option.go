@@ -1,0 +1,93 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/leaselimit/leaselimit"
+	"google.golang.org/grpc/status"
+)
+
+// An Allower decides. A [*leaselimit.Limiter] is one.
+type Allower interface {
+	AllowN(ctx context.Context, tenant string, cost int64) (leaselimit.Decision, error)
+}
+
+// ErrNoTenant is what is wrong with a call whose tenant is "".
+var ErrNoTenant = errors.New("grpclimit: no tenant")
+
+// An Event is what happened to one charge: a unary call, a stream, or a message of a stream.
+type Event struct {
+	FullMethod string
+	Tenant     string // "" if there is none
+	// Decision is what was decided. Look at Shadowed and Degraded: clients are told of neither.
+	Decision leaselimit.Decision
+	// Err is why nothing was decided; Decision is then the zero Decision.
+	Err error
+}
+
+// An Option changes what the server interceptors do.
+type Option func(*options)
+
+type options struct {
+	cost       func(fullMethod string, req any) int64
+	exempt     func(fullMethod string) bool
+	observe    func(context.Context, Event)
+	failed     func(error) *status.Status
+	metadata   bool
+	perMessage bool
+
+	degradedAsLimit bool
+}
+
+func newOptions(opts []Option) options {
+	o := options{exempt: Infrastructure, metadata: true}
+	for _, set := range opts {
+		set(&o)
+	}
+	return o
+}
+
+// WithCost gives the cost of a call in tokens; without it every call costs 1. req is the request, or the message of a stream;
+// it is nil when a stream is charged at its opening. A cost below 1 is a fault of the program: the call fails with Internal.
+// For what is free see [WithExempt].
+func WithCost(cost func(fullMethod string, req any) int64) Option {
+	return func(o *options) { o.cost = cost }
+}
+
+// WithExempt says which methods are not limited, in place of [Infrastructure]. They are not charged, need no tenant and get
+// no metadata. nil exempts nothing.
+func WithExempt(exempt func(fullMethod string) bool) Option {
+	return func(o *options) { o.exempt = exempt }
+}
+
+// Infrastructure reports whether a method is one of health checks (grpc.health.v1) or server reflection: what asks them is
+// an orchestrator or an operator, and a pod that is busy must not look like one that is ill. It is what is exempt by default.
+func Infrastructure(fullMethod string) bool {
+	return strings.HasPrefix(fullMethod, "/grpc.health.v1.") || strings.HasPrefix(fullMethod, "/grpc.reflection.")
+}
+
+// WithObserver calls observe for every charge, after it was decided and before the call goes on. It is on the path of the
+// call, so it has to be quick.
+func WithObserver(observe func(context.Context, Event)) Option {
+	return func(o *options) { o.observe = observe }
+}
+
+// WithErrorStatus answers for calls on which nothing was decided: [ErrNoTenant], an error of the tenant function, or one of
+// the limiter, in place of the answers that the package documents. nil, and a status of OK, let the call pass unlimited. It
+// is not asked for calls whose context is done.
+func WithErrorStatus(answer func(err error) *status.Status) Option {
+	return func(o *options) { o.failed = answer }
+}
+
+// WithDegradedAsLimit answers degraded refusals as any other, with ResourceExhausted. By default they are answered with
+// Unavailable, so that a store that is away does not look like a limit that was exceeded. It suits leaselimit.FailLocal where
+// something in front takes instances that answer Unavailable out of service.
+func WithDegradedAsLimit() Option { return func(o *options) { o.degradedAsLimit = true } }
+
+// WithoutMetadata leaves out the fields ratelimit-policy, ratelimit and retry-after. The details of statuses remain.
+func WithoutMetadata() Option { return func(o *options) { o.metadata = false } }
+
+// WithPerMessage charges each message that a stream's server receives, and not its opening. Unary calls do not change.
+func WithPerMessage() Option { return func(o *options) { o.perMessage = true } }

@@ -1,0 +1,46 @@
+package grpclimit
+
+import (
+	"time"
+
+	"github.com/leaselimit/leaselimit"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// minDelay keeps a RetryInfo from saying "at once".
+const minDelay = time.Millisecond
+
+// refusal is the status of a call that d refuses.
+func refusal(tenant string, d leaselimit.Decision, degradedAsLimit bool) error {
+	var details []protoadapt.MessageV1
+	if d.RetryAfter != leaselimit.Never {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(max(d.RetryAfter, minDelay))})
+	}
+	if d.Degraded() && !degradedAsLimit {
+		return detailed(codes.Unavailable, "the rate limiter cannot ask for the limit", details)
+	}
+	text := "rate limit exceeded"
+	if d.RetryAfter == leaselimit.Never {
+		text = "rate limit exceeded: the call can never pass"
+	}
+	return detailed(codes.ResourceExhausted, text, append(details, &errdetails.QuotaFailure{
+		Violations: []*errdetails.QuotaFailure_Violation{{
+			Subject:     "tenant:" + tenant,
+			Description: "limit of class " + d.Class + ": " + d.Limit.String(),
+			QuotaId:     d.Class,
+			QuotaValue:  d.Limit.Capacity,
+		}},
+	}))
+}
+
+func detailed(code codes.Code, text string, details []protoadapt.MessageV1) error {
+	s := status.New(code, text)
+	if with, err := s.WithDetails(details...); err == nil { // it fails for OK, and for what protobuf cannot encode
+		s = with
+	}
+	return s.Err()
+}

@@ -1,0 +1,408 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/grpclimit"
+	"github.com/leaselimit/leaselimit/lease"
+	"github.com/leaselimit/leaselimit/membucket"
+	"github.com/leaselimit/leaselimit/quota"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+)
+
+// HP6, and the metadata of every answer.
+func TestHP6_Remaining(t *testing.T) {
+	srv := &service{}
+	cc := serve(t, srv, limiter(t, quota.PerMinute(1, 3)), acme)
+	for _, left := range []string{"2;t=120", "1;t=60", "0;t=60"} {
+		header, err := call(t, cc)
+		require.NoError(t, err)
+		require.Equal(t, []string{`"default";q=3;w=180`}, header.Get("ratelimit-policy"))
+		require.Equal(t, []string{`"default";r=` + left}, header.Get("ratelimit"))
+		require.Empty(t, header.Get("retry-after"), "HP5: no wait where none is needed")
+	}
+	header, err := call(t, cc)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	require.Regexp(t, `^[1-9]\d?$`, header.Get("retry-after")[0], "HP2: digits alone")
+	require.Equal(t, []string{`"default";r=0;t=` + header.Get("retry-after")[0]}, header.Get("ratelimit"))
+	require.EqualValues(t, 3, srv.calls.Load(), "a refused call does not reach the handler")
+}
+
+func TestHP10_RetryInfo(t *testing.T) {
+	cc := serve(t, &service{}, limiter(t, quota.PerMinute(1, 1)), acme)
+	_, err := call(t, cc)
+	require.NoError(t, err)
+	header, err := call(t, cc)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	retry, failure := details(t, err)
+	wait := retry.GetRetryDelay().AsDuration()
+	require.Positive(t, wait)
+	require.LessOrEqual(t, wait, time.Minute)
+	seconds, err := strconv.Atoi(header.Get("retry-after")[0])
+	require.NoError(t, err)
+	require.Equal(t, int((wait+time.Second-1)/time.Second), seconds, "the same wait, in whole seconds")
+	require.Len(t, failure.GetViolations(), 1)
+	v := failure.GetViolations()[0]
+	require.Equal(t, []any{"tenant:acme", "default", int64(1), "limit of class default: 1 at 1/1m0s"},
+		[]any{v.GetSubject(), v.GetQuotaId(), v.GetQuotaValue(), v.GetDescription()})
+}
+
+// A cost above the capacity is refused for ever, and so is every call of a blocked tenant (AV8, AV17).
+func TestHP10_NeverHasNoRetryInfo(t *testing.T) {
+	for name, limit := range map[string]quota.Limit{"dear": quota.PerSecond(5, 5), "blocked": {}} {
+		t.Run(name, func(t *testing.T) {
+			lim := limiter(t, limit)
+			cc := serve(t, &service{}, lim, acme, grpclimit.WithCost(func(string, any) int64 { return 6 }))
+			header, err := call(t, cc)
+			require.Equal(t, codes.ResourceExhausted, status.Code(err))
+			require.ErrorContains(t, err, "can never pass")
+			retry, failure := details(t, err)
+			require.Nil(t, retry)
+			require.NotNil(t, failure)
+			require.Empty(t, header.Get("retry-after"))
+			d, err := lim.Peek(t.Context(), "acme")
+			require.NoError(t, err)
+			require.Equal(t, limit.Capacity > 0, d.Allowed, "nothing is spent")
+		})
+	}
+}
+
+// A client that waits as RetryInfo says is admitted (HP1). The bubble has no sockets, so the interceptor is called as a server
+// calls it.
+func TestHP1_WaitIsEnough(t *testing.T) {
+	for _, refill := range []int64{1, 5, 7, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			lim := limiter(t, quota.PerSecond(refill, 1))
+			limit := grpclimit.UnaryServerInterceptor(lim, acme, grpclimit.WithoutMetadata())
+			call := func() error {
+				_, err := limit(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: emptyCall},
+					func(context.Context, any) (any, error) { return nil, nil })
+				return err
+			}
+			require.NoError(t, call())
+			for range 20 {
+				wait, ok := grpclimit.RetryDelay(call())
+				require.True(t, ok)
+				require.Positive(t, wait)
+				time.Sleep(wait)
+				require.NoError(t, call())
+			}
+		})
+	}
+}
+
+// allower decides as a test wants it.
+type allower func() leaselimit.Decision
+
+func (a allower) AllowN(context.Context, string, int64) (leaselimit.Decision, error) { return a(), nil }
+
+// away is a store that nobody can reach.
+type away struct{ lease.Store }
+
+func (away) Acquire(context.Context, lease.AcquireRequest) (lease.Grant, error) {
+	return lease.Grant{}, errors.New("connection refused")
+}
+
+func TestHP11_StoreAway(t *testing.T) {
+	asLimit := []grpclimit.Option{grpclimit.WithDegradedAsLimit()}
+	for _, tt := range []struct {
+		policy leaselimit.FailurePolicy
+		opts   []grpclimit.Option
+		want   codes.Code
+	}{
+		{leaselimit.FailClosed, nil, codes.Unavailable},
+		{leaselimit.FailClosed, asLimit, codes.ResourceExhausted},
+		{leaselimit.FailOpen, nil, codes.OK},
+		{leaselimit.FailLocal, nil, codes.OK},
+	} {
+		t.Run(fmt.Sprint(tt.policy, " ", tt.want), func(t *testing.T) {
+			var seen []grpclimit.Event
+			lim := limiterOver(t, away{membucket.New()}, quota.PerMinute(8, 8), func(c *leaselimit.Config) { c.OnFailure = tt.policy })
+			cc := serve(t, &service{}, lim, acme, append(tt.opts,
+				grpclimit.WithObserver(func(_ context.Context, e grpclimit.Event) { seen = append(seen, e) }))...)
+			header, err := call(t, cc)
+			require.Equal(t, tt.want, status.Code(err))
+			require.Len(t, seen, 1)
+			require.True(t, seen[0].Decision.Degraded(), "logs are told")
+			require.Empty(t, header.Get("ratelimit"), "HP22: nobody knows what remains")
+			if err != nil {
+				retry, failure := details(t, err)
+				require.Positive(t, retry.GetRetryDelay().AsDuration())
+				require.Equal(t, tt.opts != nil, failure != nil, "otherwise it says nothing about the limit")
+				require.Equal(t, []string{"1"}, header.Get("retry-after"))
+			}
+		})
+	}
+}
+
+func TestHP14_HealthAndReflectionAreExempt(t *testing.T) {
+	lim := limiter(t, quota.PerMinute(1, 1))
+	nobody := func(context.Context, string) (string, error) { return "", nil }
+	for name, tenant := range map[string]func(context.Context, string) (string, error){"drained": acme, "nobody": nobody} {
+		t.Run(name, func(t *testing.T) {
+			cc := serve(t, &service{}, lim, tenant)
+			for range 3 {
+				_, err := call(t, cc)
+				if name == "nobody" {
+					require.Equal(t, codes.Unauthenticated, status.Code(err))
+				}
+			}
+			charged := lim.Stats().Allowed() + lim.Stats().Refused()
+			client := grpc_health_v1.NewHealthClient(cc)
+			for range 10 {
+				answer, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+				require.NoError(t, err)
+				require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, answer.GetStatus())
+			}
+			watch, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+			require.NoError(t, err)
+			_, err = watch.Recv()
+			require.NoError(t, err)
+			reflect, err := grpc_reflection_v1.NewServerReflectionClient(cc).ServerReflectionInfo(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, reflect.Send(&grpc_reflection_v1.ServerReflectionRequest{
+				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+			}))
+			_, err = reflect.Recv()
+			require.NoError(t, err)
+			require.Equal(t, charged, lim.Stats().Allowed()+lim.Stats().Refused(), "nothing is charged")
+		})
+	}
+	t.Run("unless told", func(t *testing.T) {
+		cc := serve(t, &service{}, lim, acme, grpclimit.WithExempt(nil))
+		_, err := grpc_health_v1.NewHealthClient(cc).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	})
+	t.Run("others", func(t *testing.T) {
+		cc := serve(t, &service{}, lim, acme, grpclimit.WithExempt(func(m string) bool { return m == emptyCall }))
+		header, err := call(t, cc)
+		require.NoError(t, err)
+		require.Empty(t, header.Get("ratelimit-policy"))
+	})
+}
+
+// What nothing was decided on, and who is told what (AV12).
+func TestAV12_Undecided(t *testing.T) {
+	closed := limiter(t, quota.PerSecond(1, 1))
+	require.NoError(t, closed.Close(t.Context()))
+	ok := limiter(t, quota.Unlimited)
+	secret := errors.New("password of the database is hunter2")
+	fails := func(err error) func(context.Context, string) (string, error) {
+		return func(context.Context, string) (string, error) { return "acme", err }
+	}
+	free := grpclimit.WithCost(func(string, any) int64 { return 0 })
+	broken, err := leaselimit.New(membucket.New(), leaselimit.Config{
+		Limits: quota.SourceFunc(func(context.Context, string) (quota.Limit, error) { return quota.Limit{}, secret }),
+	})
+	require.NoError(t, err)
+	defer broken.Close(t.Context())
+
+	for _, tt := range []struct {
+		name   string
+		lim    grpclimit.Allower
+		tenant func(context.Context, string) (string, error)
+		opts   []grpclimit.Option
+		want   codes.Code
+		cause  error
+	}{
+		{"no tenant", ok, func(context.Context, string) (string, error) { return "", nil }, nil, codes.Unauthenticated, grpclimit.ErrNoTenant},
+		{"tenant fails", ok, fails(secret), nil, codes.Unauthenticated, secret},
+		{"tenant answers", ok, fails(status.Error(codes.PermissionDenied, "no")), nil, codes.PermissionDenied, nil},
+		{"closed", closed, acme, nil, codes.Unavailable, leaselimit.ErrClosed},
+		{"no limit", broken, acme, nil, codes.Unavailable, secret},
+		{"AV1: cost", ok, acme, []grpclimit.Option{free}, codes.Internal, leaselimit.ErrInvalidCost},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var seen []grpclimit.Event
+			srv := &service{}
+			opts := append(tt.opts, grpclimit.WithObserver(func(_ context.Context, e grpclimit.Event) { seen = append(seen, e) }))
+			cc := serve(t, srv, tt.lim, tt.tenant, opts...)
+			header, err := call(t, cc)
+			require.Equal(t, tt.want, status.Code(err))
+			require.NotContains(t, err.Error(), "hunter2", "clients are not told")
+			require.Empty(t, header.Get("ratelimit-policy"))
+			if tt.cause != nil {
+				require.Len(t, seen, 1)
+				require.ErrorIs(t, seen[0].Err, tt.cause)
+			}
+			stream, err := pb.NewTestServiceClient(cc).FullDuplexCall(t.Context())
+			require.NoError(t, err)
+			_, err = stream.Recv()
+			require.Equal(t, tt.want, status.Code(err), "streams alike")
+			require.Zero(t, srv.calls.Load())
+		})
+	}
+}
+
+func TestNilArguments(t *testing.T) {
+	require.PanicsWithValue(t, "grpclimit: lim is nil", func() { grpclimit.UnaryServerInterceptor(nil, acme) })
+	require.PanicsWithValue(t, "grpclimit: tenant is nil", func() {
+		grpclimit.StreamServerInterceptor(limiter(t, quota.Unlimited), nil)
+	})
+}
+
+func TestErrorStatus(t *testing.T) {
+	closed := limiter(t, quota.PerSecond(1, 1))
+	require.NoError(t, closed.Close(t.Context()))
+	nobody := func(context.Context, string) (string, error) { return "", nil }
+	for name, tenant := range map[string]func(context.Context, string) (string, error){"closed": acme, "nobody": nobody} {
+		for _, answer := range []*status.Status{nil, status.New(codes.OK, ""), status.New(codes.Aborted, "")} {
+			t.Run(name+" "+answer.Code().String(), func(t *testing.T) {
+				cc := serve(t, &service{}, closed, tenant, grpclimit.WithErrorStatus(func(err error) *status.Status {
+					require.True(t, errors.Is(err, leaselimit.ErrClosed) || errors.Is(err, grpclimit.ErrNoTenant))
+					return answer
+				}))
+				_, err := call(t, cc)
+				require.Equal(t, answer.Code(), status.Code(err))
+				stream, err := pb.NewTestServiceClient(cc).FullDuplexCall(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, stream.CloseSend())
+				_, err = stream.Recv()
+				if answer.Code() == codes.OK {
+					require.EqualError(t, err, "EOF")
+				} else {
+					require.Equal(t, answer.Code(), status.Code(err))
+				}
+			})
+		}
+	}
+}
+
+// A call that is over is answered as one, whoever notices.
+func TestCallIsOver(t *testing.T) {
+	end := make(chan struct{})
+	lim := limiterOver(t, hangs{membucket.New(), end}, quota.PerSecond(1, 1))
+	t.Cleanup(func() { close(end) })
+	limit := grpclimit.UnaryServerInterceptor(lim, acme, grpclimit.WithErrorStatus(func(error) *status.Status { return nil }))
+	run := func(ctx context.Context) error {
+		_, err := limit(ctx, nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(context.Context, any) (any, error) {
+			require.Fail(t, "the handler runs")
+			return nil, nil
+		})
+		return err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, codes.Canceled, status.Code(run(ctx)))
+	ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	require.Equal(t, codes.DeadlineExceeded, status.Code(run(ctx)))
+}
+
+// hangs is a store that does not answer before the end.
+type hangs struct {
+	lease.Store
+
+	end chan struct{}
+}
+
+func (h hangs) Acquire(context.Context, lease.AcquireRequest) (lease.Grant, error) {
+	<-h.end
+	return lease.Grant{}, errors.New("the end")
+}
+
+func TestShadow(t *testing.T) {
+	var seen []leaselimit.Decision
+	srv := &service{}
+	cc := serve(t, srv, limiter(t, quota.PerMinute(1, 1), func(c *leaselimit.Config) { c.Shadow = true }), acme,
+		grpclimit.WithObserver(func(_ context.Context, e grpclimit.Event) {
+			require.Equal(t, emptyCall, e.FullMethod)
+			require.Equal(t, "acme", e.Tenant)
+			seen = append(seen, e.Decision)
+		}))
+	for range 2 {
+		header, err := call(t, cc)
+		require.NoError(t, err)
+		require.Empty(t, header.Get("retry-after"))
+	}
+	require.EqualValues(t, 2, srv.calls.Load())
+	require.Len(t, seen, 2)
+	require.Equal(t, []bool{false, true}, []bool{seen[0].Shadowed, seen[1].Shadowed})
+}
+
+func TestMetadata(t *testing.T) {
+	t.Run("off", func(t *testing.T) {
+		cc := serve(t, &service{}, limiter(t, quota.PerMinute(1, 1)), acme, grpclimit.WithoutMetadata())
+		for range 2 {
+			header, err := call(t, cc)
+			require.Equal(t, 0, header.Len()-header.Copy().Len())
+			for _, name := range []string{"ratelimit-policy", "ratelimit", "retry-after"} {
+				require.Empty(t, header.Get(name))
+			}
+			if err != nil {
+				retry, _ := details(t, err)
+				require.NotNil(t, retry, "the details remain")
+			}
+		}
+	})
+	t.Run("unlimited", func(t *testing.T) {
+		header, err := call(t, serve(t, &service{}, limiter(t, quota.Unlimited), acme))
+		require.NoError(t, err)
+		require.Empty(t, header.Get("ratelimit-policy"))
+	})
+	t.Run("each tenant's own", func(t *testing.T) {
+		capacity := int64(0)
+		cc := serve(t, &service{}, allower(func() leaselimit.Decision {
+			capacity++
+			return leaselimit.Decision{Allowed: true, Class: fmt.Sprint("c", capacity/3), Limit: quota.Limit{Capacity: (capacity + 1) / 2}}
+		}), acme)
+		for _, want := range []string{`"c0";q=1`, `"c0";q=1`, `"c1";q=2`, `"c1";q=2`, `"c1";q=3`, `"c2";q=3`} {
+			header, err := call(t, cc)
+			require.NoError(t, err)
+			require.Equal(t, []string{want}, header.Get("ratelimit-policy"))
+		}
+	})
+	t.Run("stacked", func(t *testing.T) {
+		class := func(name string) func(*leaselimit.Config) { return func(c *leaselimit.Config) { c.Class = name } }
+		store := membucket.New()
+		cc := serveWith(t, &service{}, []grpc.ServerOption{grpc.ChainUnaryInterceptor(
+			grpclimit.UnaryServerInterceptor(limiterOver(t, store, quota.PerMinute(2, 2), class("burst")), acme),
+			grpclimit.UnaryServerInterceptor(limiterOver(t, store, quota.Limit{Capacity: 1}, class("total")), acme),
+			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+				require.NoError(t, grpc.SetHeader(ctx, metadata.Pairs("own", "stays")))
+				return handler(ctx, req)
+			},
+		)})
+		header, err := call(t, cc)
+		require.NoError(t, err)
+		require.Equal(t, []string{`"burst";q=2;w=60`, `"total";q=1`}, header.Get("ratelimit-policy"))
+		require.Len(t, header.Get("ratelimit"), 2)
+		require.Equal(t, []string{"stays"}, header.Get("own"))
+		header, err = call(t, cc)
+		require.Equal(t, codes.ResourceExhausted, status.Code(err))
+		require.Len(t, header.Get("ratelimit"), 2)
+		_, failure := details(t, err)
+		require.Equal(t, "total", failure.GetViolations()[0].GetQuotaId())
+	})
+}
+
+func TestCost(t *testing.T) {
+	cc := serve(t, &service{}, limiter(t, quota.Limit{Capacity: 10}), acme,
+		grpclimit.WithCost(func(fullMethod string, req any) int64 {
+			if r, ok := req.(*pb.SimpleRequest); ok && fullMethod == unaryCall {
+				return int64(r.GetResponseSize())
+			}
+			return 1
+		}))
+	var header metadata.MD
+	_, err := pb.NewTestServiceClient(cc).UnaryCall(t.Context(), &pb.SimpleRequest{ResponseSize: 7}, grpc.Header(&header))
+	require.NoError(t, err)
+	require.Equal(t, []string{`"default";r=3`}, header.Get("ratelimit"))
+	header, err = call(t, cc)
+	require.NoError(t, err)
+	require.Equal(t, []string{`"default";r=2`}, header.Get("ratelimit"))
+}
