@@ -315,6 +315,7 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 // still answered; later calls return [ErrClosed]. Closing again waits for the first Close and returns nil.
 func (l *Limiter) Close(ctx context.Context) error {
 	l.closed.Store(true)
+	l.tenants.stop()
 	if err := l.pool.Close(ctx, l.tenants.holders); err != nil {
 		return fmt.Errorf("leaselimit: close: %w", err)
 	}

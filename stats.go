@@ -31,7 +31,7 @@ type Stats struct {
 	// TokensWaiters were granted to calls that waited.
 	TokensWaiters int64
 
-	// Tenants are in memory now; Evicted made room.
+	// Tenants are in memory now; Evicted made room for others, or had not been called for LeaseTTL or longer.
 	Tenants, Evicted int64
 	// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than
 	// capacity + refill*t of one tenant: the most of those in memory, measured with each draw, never above the truth.
