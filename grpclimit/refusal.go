@@ -14,13 +14,14 @@ import (
 // minDelay keeps a RetryInfo from saying "at once".
 const minDelay = time.Millisecond
 
-// refusal is the status of a call that d refuses.
-func refusal(tenant string, d leaselimit.Decision, degradedAsLimit bool) error {
+// refusal is the status of a call that d refuses. FailClosed refuses whatever the tenant did: that is a fault behind the service, and
+// no limit that was exceeded.
+func refusal(tenant string, d leaselimit.Decision) error {
 	var details []protoadapt.MessageV1
 	if d.RetryAfter != leaselimit.Never {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(max(d.RetryAfter, minDelay))})
 	}
-	if d.Degraded() && !degradedAsLimit {
+	if d.Degraded() && d.Policy == leaselimit.FailClosed {
 		return detailed(codes.Unavailable, "the rate limiter cannot ask for the limit", details)
 	}
 	text := "rate limit exceeded"

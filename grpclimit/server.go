@@ -32,7 +32,7 @@ func UnaryServerInterceptor(
 		if err != nil {
 			return nil, err
 		}
-		if name == "" { // let pass by WithErrorStatus
+		if name == "" { // let pass by WithError
 			return handler(ctx, req)
 		}
 		md, err := g.charge(ctx, info.FullMethod, name, req)
@@ -67,7 +67,7 @@ func StreamServerInterceptor(
 		if err != nil {
 			return err
 		}
-		if name == "" { // let pass by WithErrorStatus
+		if name == "" { // let pass by WithError
 			return handler(srv, ss)
 		}
 		if !g.perMessage {
