@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"strings"
 	"time"
 
 	"github.com/leaselimit/leaselimit"
@@ -28,11 +29,13 @@ func refusal(tenant string, d leaselimit.Decision) error {
 	if d.RetryAfter == leaselimit.Never {
 		text = "rate limit exceeded: the call can never pass"
 	}
+	// Protobuf has no text but UTF-8, and a status that cannot be encoded would be one without RetryInfo, too.
+	valid := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 	return detailed(codes.ResourceExhausted, text, append(details, &errdetails.QuotaFailure{
 		Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject:     "tenant:" + tenant,
-			Description: "limit of class " + d.Class + ": " + d.Limit.String(),
-			QuotaId:     d.Class,
+			Subject:     "tenant:" + valid(tenant),
+			Description: "limit of class " + valid(d.Class) + ": " + d.Limit.String(),
+			QuotaId:     valid(d.Class),
 			QuotaValue:  d.Limit.Capacity,
 		}},
 	}))

@@ -64,6 +64,23 @@ func TestHP10_RetryInfo(t *testing.T) {
 		[]any{v.GetSubject(), v.GetQuotaId(), v.GetQuotaValue(), v.GetDescription()})
 }
 
+// A tenant or a class of any bytes takes nothing from what the client is told, and adds no field.
+func TestHP10_AnyBytes(t *testing.T) {
+	for _, text := range []string{"\xff\xfe", "a\r\nevil: 1", "ключ", "a\"b\\", "\x00"} {
+		cc := serve(t, &service{}, allower(func() leaselimit.Decision {
+			return leaselimit.Decision{Class: text, Limit: quota.PerMinute(1, 1), RetryAfter: time.Second}
+		}), func(context.Context, string) (string, error) { return text, nil })
+		header, err := call(t, cc)
+		require.Equal(t, codes.ResourceExhausted, status.Code(err))
+		retry, failure := details(t, err)
+		require.Equal(t, time.Second, retry.GetRetryDelay().AsDuration(), "%q", text)
+		require.Equal(t, "tenant:"+strings.ToValidUTF8(text, "\uFFFD"), failure.GetViolations()[0].GetSubject())
+		require.Equal(t, []string{"1"}, header.Get("retry-after"))
+		require.Regexp(t, `^"([ -!#-\[\]-~]|\\["\\])+";r=0;t=1$`, header.Get("ratelimit")[0])
+		require.Empty(t, header.Get("evil"))
+	}
+}
+
 // A cost above the capacity is refused for ever, and so is every call of a blocked tenant (AV8, AV17).
 func TestHP10_NeverHasNoRetryInfo(t *testing.T) {
 	for name, limit := range map[string]quota.Limit{"dear": quota.PerSecond(5, 5), "blocked": {}} {

@@ -262,6 +262,35 @@ func TestOtherFieldsAreKept(t *testing.T) {
 	}
 }
 
+// A cache in front must not keep what one tenant was refused, nor take the body for another one.
+func TestRefusalsAreNotCached(t *testing.T) {
+	outer := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for field, value := range map[string]string{
+				"Cache-Control": "public, max-age=3600", "ETag": `"v1"`, "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT",
+				"Content-Encoding": "gzip", "Content-Length": "5", "Vary": "Origin",
+			} {
+				w.Header().Set(field, value)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	for want, lim := range map[int]decide{
+		429: always(leaselimit.Decision{Limit: quota.PerMinute(3, 3), RetryAfter: time.Second}),
+		503: fails(leaselimit.ErrClosed),
+	} {
+		discard := httplimit.WithLogger(slog.New(slog.DiscardHandler))
+		got := get(t, serve(t, outer(httplimit.Middleware(lim, acme, discard)(hello))))
+		assert.Equal(t, want, got.StatusCode)
+		got.problem(t)
+		assert.Equal(t, "no-store", got.Header.Get("Cache-Control"))
+		assert.Equal(t, "Origin", got.Header.Get("Vary"))
+		for _, field := range []string{"ETag", "Last-Modified", "Content-Encoding"} {
+			assert.Empty(t, got.Header.Get(field))
+		}
+	}
+}
+
 // Whoever refuses is told of in X-RateLimit-*, all of them.
 func TestXRateLimitIsOfTheLimitThatRefuses(t *testing.T) {
 	outer := leaselimit.Decision{Allowed: true, Class: "a", Limit: quota.PerMinute(6, 10)}

@@ -35,6 +35,10 @@ func (p problem) write(w http.ResponseWriter) {
 		return
 	}
 	h := w.Header()
+	for _, field := range []string{"Content-Encoding", "Etag", "Last-Modified"} { // what an outer handler said of another body
+		h.Del(field)
+	}
+	h.Set("Cache-Control", "no-store") // as RFC 6585, section 4, demands of a 429
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
