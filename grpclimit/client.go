@@ -23,16 +23,11 @@ type client struct {
 }
 
 func newClient(opts []ClientOption) *client {
-	c := &client{patience: patience.Patience{Attempts: patience.DefaultAttempts, Wait: patience.DefaultWait}}
+	c := &client{patience: patience.Default()}
 	for _, set := range opts {
 		set(c)
 	}
-	if c.patience.Attempts < 1 {
-		panic(fmt.Sprintf("grpclimit: WithMaxAttempts is %d, must be 1 or more", c.patience.Attempts))
-	}
-	if c.patience.Wait < 0 {
-		panic(fmt.Sprintf("grpclimit: WithMaxWait is %v, must be 0 or more", c.patience.Wait))
-	}
+	c.patience.Check("grpclimit")
 	for _, m := range c.methods {
 		if m == "" || m[0] != '/' {
 			panic(fmt.Sprintf("grpclimit: WithRetryMethods has %q, must be /package.Service/Method", m))

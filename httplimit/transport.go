@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -26,22 +25,14 @@ import (
 //
 // It panics if an option is out of its bounds.
 func NewTransport(base http.RoundTripper, opts ...TransportOption) http.RoundTripper {
-	t := &transport{
-		base: base, retry: idempotent,
-		patience: patience.Patience{Attempts: patience.DefaultAttempts, Wait: patience.DefaultWait},
-	}
+	t := &transport{base: base, patience: patience.Default(), retry: idempotent}
 	if base == nil {
 		t.base = http.DefaultTransport
 	}
 	for _, set := range opts {
 		set(t)
 	}
-	if t.patience.Attempts < 1 {
-		panic(fmt.Sprintf("httplimit: WithMaxAttempts is %d, must be 1 or more", t.patience.Attempts))
-	}
-	if t.patience.Wait < 0 {
-		panic(fmt.Sprintf("httplimit: WithMaxWait is %v, must be 0 or more", t.patience.Wait))
-	}
+	t.patience.Check("httplimit")
 	if t.retry == nil {
 		panic("httplimit: WithRetry is nil")
 	}

@@ -3,20 +3,28 @@ package patience
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
-)
-
-// The defaults of polite clients.
-const (
-	DefaultAttempts = 4
-	DefaultWait     = 30 * time.Second
 )
 
 // A Patience is what is left of it for one call.
 type Patience struct {
 	Attempts int           // the one under way included
 	Wait     time.Duration // over all attempts
+}
+
+// Default is that of polite clients.
+func Default() Patience { return Patience{Attempts: 4, Wait: 30 * time.Second} }
+
+// Check panics if p, as the options of a package made it, is out of its bounds.
+func (p Patience) Check(pkg string) {
+	if p.Attempts < 1 {
+		panic(fmt.Sprintf("%s: WithMaxAttempts is %d, must be 1 or more", pkg, p.Attempts))
+	}
+	if p.Wait < 0 {
+		panic(fmt.Sprintf("%s: WithMaxWait is %v, must be 0 or more", pkg, p.Wait))
+	}
 }
 
 // Take is how long to wait, of a server that says told, before the next attempt: with Jitter. It reports false and takes nothing if
