@@ -9,8 +9,8 @@ import (
 )
 
 // UnaryServerInterceptor limits unary calls: each is charged to the tenant before the handler runs, and refused calls do not
-// reach it. Several limiters, of different classes, stack: put the one that refuses most first, since what an earlier one
-// charged stays charged.
+// reach it. Several limiters, of different classes, may be stacked. Put the one that refuses most first, since what an earlier
+// one charged stays charged.
 //
 // tenant names whom the call is charged to, from a verified identity. "" and an error refuse the call; an error that is a
 // gRPC status is the answer, others and "" are answered with Unauthenticated.

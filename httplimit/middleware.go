@@ -27,8 +27,7 @@ var ErrNoTenant = errors.New("httplimit: no tenant")
 //
 // The ResponseWriter is handed on as it is, so the handler may flush, hijack and send trailers as without the middleware.
 // Header fields are set before the handler runs; those that are there already are kept, so middlewares of several
-// limits (with a Class each) may be stacked. If the inner one refuses, the outer one's tokens are spent: put the dearer limit
-// inside, or decide on all at once with leaselimit.AllowAll.
+// limits (with a Class each) may be stacked. Put the one that refuses most outside, since what an outer one charged stays charged.
 //
 // It panics if lim or tenant is nil.
 func Middleware(lim Allower, tenant func(*http.Request) (string, error), opts ...Option) func(http.Handler) http.Handler {
