@@ -27,8 +27,10 @@ demo: ## Show several replicas that hold one tenant to one limit (needs nothing 
 	$(GO) run ./cmd/leaselimit demo $(DEMO_FLAGS)
 
 .PHONY: provision
-provision: ## Get a Redis for the tests, where there is none
+provision: ## Get what the tests need and is not there: Redis, PostgreSQL, MariaDB, curl
 	@internal/redistest/provision.sh
+	@internal/dbtest/provision.sh
+	@httplimit/provision.sh
 
 .PHONY: test
 test: provision ## Run every test, and every benchmark once

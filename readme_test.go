@@ -3,6 +3,7 @@ package leaselimit_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"go/ast"
 	"go/format"
 	"go/parser"
@@ -30,7 +31,7 @@ import (
 // The tests of this file hold what README.md says.
 
 func TestReadmeProgram(t *testing.T) {
-	program, redis := readmeCode(t)
+	program, redis, edges := readmeCode(t)
 
 	t.Run("IsTheExample", func(t *testing.T) {
 		example, err := os.ReadFile("example_test.go")
@@ -57,16 +58,44 @@ func TestReadmeProgram(t *testing.T) {
 		out, err := goCommand(t, overRedis, "build", "-o", os.DevNull).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	})
+
+	t.Run("BuildsTheEdges", func(t *testing.T) {
+		out, err := goCommand(t, fmt.Sprintf(edgesOf, edges), "build", "-o", os.DevNull).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
 }
 
-// readmeCode is the Go code of README.md: the program, and what takes the place of its store.
-func readmeCode(t *testing.T) (program, redis string) {
+// edgesOf stands around what README.md shows of HTTP and gRPC.
+const edgesOf = `package main
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/grpclimit"
+	"github.com/leaselimit/leaselimit/httplimit"
+)
+
+func use(any, any, any) {}
+
+func main() {
+	var lim *leaselimit.Limiter
+	tenant := func(*http.Request) (string, error) { return "", nil }
+	tenantOfCall := func(context.Context, string) (string, error) { return "", nil }
+	%s
+	use(limit, unary, client)
+}
+`
+
+// readmeCode is the Go code of README.md: the program, what takes the place of its store, and what is around handlers.
+func readmeCode(t *testing.T) (program, redis, edges string) {
 	t.Helper()
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	require.Len(t, blocks, 2)
-	return blocks[0][1], blocks[1][1]
+	require.Len(t, blocks, 3, "a new block: say above how it is compiled")
+	return blocks[0][1], blocks[1][1], blocks[2][1]
 }
 
 // body is the text of a function, formatted and without its comments.

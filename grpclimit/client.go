@@ -2,11 +2,11 @@ package grpclimit
 
 import (
 	"context"
-	"math"
-	"math/rand/v2"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/patience"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,42 +17,31 @@ import (
 type ClientOption func(*client)
 
 type client struct {
-	attempts int
-	wait     time.Duration
+	patience patience.Patience // of each call
 	methods  []string
 	all      bool
 }
 
-// The defaults of clients.
-const (
-	defaultAttempts = 4
-	defaultWait     = 30 * time.Second
-)
-
-func newClient(opts []ClientOption) (*client, error) {
-	c := &client{attempts: defaultAttempts, wait: defaultWait}
+func newClient(opts []ClientOption) *client {
+	c := &client{patience: patience.Default()}
 	for _, set := range opts {
 		set(c)
 	}
-	switch {
-	case c.attempts < 1:
-		return c, status.Errorf(codes.Internal, "grpclimit: MaxAttempts is %d, must be 1 or more", c.attempts)
-	case c.wait < 0:
-		return c, status.Errorf(codes.Internal, "grpclimit: MaxWait is %v, must be 0 or more", c.wait)
-	}
+	c.patience.Check("grpclimit")
 	for _, m := range c.methods {
 		if m == "" || m[0] != '/' {
-			return c, status.Errorf(codes.Internal, "grpclimit: RetryMethods has %q, must be /package.Service/Method", m)
+			panic(fmt.Sprintf("grpclimit: WithRetryMethods has %q, must be /package.Service/Method", m))
 		}
 	}
-	return c, nil
+	return c
 }
 
-// WithMaxAttempts is how often a call is made at most, with the first time: 1 or more, default 4.
-func WithMaxAttempts(n int) ClientOption { return func(c *client) { c.attempts = n } }
+// WithMaxAttempts sets how often a call is made at most, the first time included: 1 or more, default 4.
+func WithMaxAttempts(n int) ClientOption { return func(c *client) { c.patience.Attempts = n } }
 
-// WithMaxWait is how long a call waits at most, over all its attempts: default 30s. A longer wait is not begun.
-func WithMaxWait(d time.Duration) ClientOption { return func(c *client) { c.wait = d } }
+// WithMaxWait sets how long a call is held back at most, over all attempts: 0 or more, default 30s. A refusal that asks for more is
+// returned at once.
+func WithMaxWait(d time.Duration) ClientOption { return func(c *client) { c.patience.Wait = d } }
 
 // WithRetryMethods names methods that may be made again: full names, "/package.Service/Method". A server that refuses before
 // its handler runs has done nothing, but a client cannot see whether it was that server, or one that the handler called.
@@ -71,16 +60,15 @@ func WithRetryAll() ClientOption { return func(c *client) { c.all = true } }
 // MaxWait, is not begun: the caller gets the refusal at once. The context's end ends a wait.
 //
 // Do not let gRPC's own retry policy handle the same codes: the attempts would multiply.
+//
+// It panics if an option is out of its bounds.
 func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
-	c, broken := newClient(opts)
+	c := newClient(opts)
 	return func(
 		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, callOpts ...grpc.CallOption,
 	) error {
 		call := func(ctx context.Context) error { return invoker(ctx, method, req, reply, cc, callOpts...) }
-		switch {
-		case broken != nil:
-			return broken
-		case !c.all && !slices.Contains(c.methods, method):
+		if !c.all && !slices.Contains(c.methods, method) {
 			return call(ctx)
 		}
 		return c.do(ctx, call)
@@ -89,30 +77,25 @@ func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
 
 // Retry runs call as [UnaryClientInterceptor] makes calls, whatever it does: it is for streams, whose refusal may come after
 // messages were sent, so that only the program knows how to begin again. call has to return the error of the stream as it is,
-// or wrapped.
+// or wrapped. It panics as UnaryClientInterceptor does.
 func Retry(ctx context.Context, call func(context.Context) error, opts ...ClientOption) error {
-	c, broken := newClient(opts)
-	if broken != nil {
-		return broken
-	}
-	return c.do(ctx, call)
+	return newClient(opts).do(ctx, call)
 }
 
 func (c *client) do(ctx context.Context, call func(context.Context) error) error {
-	left := c.wait
-	for attempt := 1; ; attempt++ {
+	left := c.patience
+	for {
 		err := call(ctx)
-		delay, ok := RetryDelay(err)
-		if !ok || attempt >= c.attempts {
+		told, ok := RetryDelay(err)
+		if !ok {
 			return err
 		}
-		delay = later(delay)
-		if deadline, ok := ctx.Deadline(); delay > left || ok && time.Until(deadline) <= delay {
+		wait, ok := left.Take(ctx, told)
+		if !ok {
 			return err
 		}
-		left -= delay
-		if ctxErr := sleep(ctx, delay); ctxErr != nil {
-			return status.FromContextError(ctxErr).Err()
+		if !patience.Sleep(ctx, wait) {
+			return status.FromContextError(ctx.Err()).Err()
 		}
 	}
 }
@@ -130,23 +113,4 @@ func RetryDelay(err error) (time.Duration, bool) {
 		}
 	}
 	return 0, false
-}
-
-// later is d and 10 to 25 % of it, so that clients that were refused together come back apart.
-func later(d time.Duration) time.Duration {
-	if d > math.MaxInt64/2 {
-		return math.MaxInt64
-	}
-	return d + time.Duration(float64(d)*(0.10+0.15*rand.Float64()))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

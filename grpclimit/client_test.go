@@ -20,7 +20,7 @@ import (
 
 // refusedFor is what a server answers that wants the client to wait.
 func refusedFor(d time.Duration) error {
-	return refusal("acme", leaselimit.Decision{RetryAfter: d, Limit: quota.PerSecond(1, 1), Class: "default"}, false)
+	return refusal("acme", leaselimit.Decision{RetryAfter: d, Limit: quota.PerSecond(1, 1), Class: "default"})
 }
 
 // polite makes a call to a server that answers with the given errors, the last one for ever, and counts its attempts.
@@ -35,7 +35,7 @@ func polite(ctx context.Context, answers []error, opts ...ClientOption) (attempt
 
 func TestPoliteClient(t *testing.T) {
 	second, never := refusedFor(time.Second), refusedFor(leaselimit.Never)
-	closed := refusal("acme", leaselimit.Decision{RetryAfter: time.Second, Source: leaselimit.SourceFallback}, false)
+	closed := refusal("acme", leaselimit.Decision{RetryAfter: time.Second, Source: leaselimit.SourceFallback, Policy: leaselimit.FailClosed})
 	plain := status.Error(codes.Unavailable, "no RetryInfo")
 	retry := WithRetryMethods("/s/other", "/s/m")
 	for _, tt := range []struct {
@@ -127,15 +127,12 @@ func TestRetry(t *testing.T) {
 
 func TestClientOptionsAreChecked(t *testing.T) {
 	for want, opt := range map[string]ClientOption{
-		"MaxAttempts is 0, must be 1 or more":                     WithMaxAttempts(0),
-		"MaxWait is -1ns, must be 0 or more":                      WithMaxWait(-1),
-		`RetryMethods has "s/m", must be /package.Service/Method`: WithRetryMethods("s/m"),
+		"grpclimit: WithMaxAttempts is 0, must be 1 or more":                     WithMaxAttempts(0),
+		"grpclimit: WithMaxWait is -1ns, must be 0 or more":                      WithMaxWait(-1),
+		`grpclimit: WithRetryMethods has "s/m", must be /package.Service/Method`: WithRetryMethods("s/m"),
 	} {
-		attempts, err := polite(t.Context(), []error{nil}, opt)
-		require.Zero(t, attempts)
-		require.ErrorContains(t, err, want)
-		require.Equal(t, codes.Internal, status.Code(err))
-		require.ErrorContains(t, Retry(t.Context(), func(context.Context) error { return nil }, opt), want)
+		require.PanicsWithValue(t, want, func() { UnaryClientInterceptor(opt) })
+		require.PanicsWithValue(t, want, func() { _ = Retry(t.Context(), func(context.Context) error { return nil }, opt) })
 	}
 }
 

@@ -8,13 +8,13 @@
 //
 //	refused by the limit          ResourceExhausted with RetryInfo and QuotaFailure details; no RetryInfo if the cost can
 //	                              never pass
-//	refused while the store is    Unavailable with RetryInfo: it says nothing about the tenant's limit
-//	away (a degraded decision)
+//	refused by FailClosed while   Unavailable with RetryInfo: it says nothing about the tenant's limit
+//	the store is away
 //	no tenant                     Unauthenticated
 //	the limiter failed            Unavailable
 //	the call is over              Canceled or DeadlineExceeded
 //
-// Degraded and shadowed decisions are for logs, see [WithObserver]; clients are not told.
+// Degraded and shadowed decisions are for logs, see [WithObserver] and [WithLogger]; clients are not told.
 //
 // # Streams
 //

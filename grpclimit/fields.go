@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"strconv"
 	"sync/atomic"
 
 	"github.com/leaselimit/leaselimit"
@@ -18,24 +19,25 @@ type policy struct {
 	values []string // of the field. Never changed.
 }
 
-func (f *fields) policy(class string, limit quota.Limit) []string {
+func (f *fields) policy(d *leaselimit.Decision) []string {
 	p := f.last.Load()
-	if p == nil || p.class != class || p.limit != limit {
-		p = &policy{class: class, limit: limit, values: []string{ratefields.Policy(class, limit)}}
+	if p == nil || p.class != d.Class || p.limit != d.Limit {
+		p = &policy{class: d.Class, limit: d.Limit, values: []string{string(ratefields.AppendPolicy(nil, d.Class, d.Limit))}}
 		f.last.Store(p)
 	}
 	return p.values
 }
 
-// of is the metadata of d, nil if there is none. A degraded decision has no figures: they would be made up. Whoever gets it must not change it.
-func (f *fields) of(d leaselimit.Decision) metadata.MD {
+// of is the metadata of d, nil if there is none. Whoever gets it must not change it.
+func (f *fields) of(d *leaselimit.Decision) metadata.MD {
 	md := make(metadata.MD, 3)
-	if text := ratefields.Limit(d); text != "" {
-		md[ratefields.PolicyName] = f.policy(d.Class, d.Limit)
-		md[ratefields.LimitName] = []string{text}
+	if ratefields.Known(d) {
+		var room [64]byte
+		md[ratefields.PolicyName] = f.policy(d)
+		md[ratefields.LimitName] = []string{string(ratefields.AppendLimit(room[:0], d))}
 	}
-	if text := ratefields.RetryAfter(d); text != "" {
-		md[ratefields.RetryAfterName] = []string{text}
+	if wait := ratefields.RetryAfter(d); wait > 0 {
+		md[ratefields.RetryAfterName] = []string{strconv.FormatInt(wait, 10)}
 	}
 	if len(md) == 0 {
 		return nil

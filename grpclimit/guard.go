@@ -3,8 +3,10 @@ package grpclimit
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/internal/edgelog"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -17,6 +19,7 @@ type guard struct {
 	lim    Allower
 	tenant func(ctx context.Context, fullMethod string) (string, error)
 	fields fields
+	log    *edgelog.Log
 }
 
 func newGuard(
@@ -28,19 +31,28 @@ func newGuard(
 	if tenant == nil {
 		panic("grpclimit: tenant is nil")
 	}
-	return &guard{options: newOptions(opts), lim: lim, tenant: tenant}
+	g := &guard{options: newOptions(opts), lim: lim, tenant: tenant}
+	g.log = edgelog.New("grpclimit", g.logger)
+	return g
 }
 
-func (g *guard) exempts(fullMethod string) bool { return g.exempt != nil && g.exempt(fullMethod) }
+func (g *guard) exempts(fullMethod string) bool {
+	for _, exempt := range g.exempt {
+		if exempt(fullMethod) {
+			return true
+		}
+	}
+	return false
+}
 
 // who is the tenant of a call.
 func (g *guard) who(ctx context.Context, fullMethod string) (string, error) {
 	tenant, err := g.tenant(ctx, fullMethod)
 	switch {
 	case err != nil:
-		return "", g.undecided(ctx, Event{FullMethod: fullMethod, Err: err}, codes.Unauthenticated)
+		return "", g.undecided(ctx, Event{FullMethod: fullMethod, Err: fmt.Errorf("%w: %w", ErrNoTenant, err)})
 	case tenant == "":
-		return "", g.undecided(ctx, Event{FullMethod: fullMethod, Err: ErrNoTenant}, codes.Unauthenticated)
+		return "", g.undecided(ctx, Event{FullMethod: fullMethod, Err: ErrNoTenant})
 	}
 	return tenant, nil
 }
@@ -53,46 +65,48 @@ func (g *guard) charge(ctx context.Context, fullMethod, tenant string, req any) 
 	}
 	d, err := g.lim.AllowN(ctx, tenant, cost)
 	if err != nil {
-		code := codes.Unavailable
-		if errors.Is(err, leaselimit.ErrInvalidCost) {
-			code = codes.Internal
-		}
-		return nil, g.undecided(ctx, Event{FullMethod: fullMethod, Tenant: tenant, Err: err}, code)
+		return nil, g.undecided(ctx, Event{FullMethod: fullMethod, Tenant: tenant, Err: err})
 	}
 	if g.observe != nil {
 		g.observe(ctx, Event{FullMethod: fullMethod, Tenant: tenant, Decision: d})
 	}
+	g.log.Decision(ctx, tenant, d)
 	if g.metadata {
-		md = g.fields.of(d)
+		md = g.fields.of(&d)
 	}
 	if !d.Allowed {
-		return md, refusal(tenant, d, g.degradedAsLimit)
+		return md, refusal(tenant, d)
 	}
 	return md, nil
 }
 
 // undecided is the answer to a call on which nothing was decided; nil lets it pass. The text of an error stays here: it is
-// for the observer, not for clients.
-func (g *guard) undecided(ctx context.Context, e Event, code codes.Code) error {
+// for the observer and the log, not for clients.
+func (g *guard) undecided(ctx context.Context, e Event) error {
 	if g.observe != nil {
 		g.observe(ctx, e)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
+	case e.Tenant == "":
+		g.log.NoTenant(ctx, e.Err)
+	default:
+		g.log.NoDecision(ctx, e.Err)
 	}
-	if g.failed != nil {
+	switch {
+	case g.failed != nil:
 		return g.failed(e.Err).Err()
-	}
-	if e.Tenant == "" { // the tenant function knows best, if it speaks gRPC
-		if s, ok := status.FromError(e.Err); ok {
-			return s.Err()
+	case e.Tenant == "":
+		if own, ok := errors.AsType[interface {
+			error
+			GRPCStatus() *status.Status
+		}](e.Err); ok && own.GRPCStatus().Code() != codes.OK { // the tenant function knows best, if it speaks gRPC
+			return own.GRPCStatus().Err()
 		}
+		return status.Error(codes.Unauthenticated, "no tenant to charge the call to")
+	case errors.Is(e.Err, leaselimit.ErrInvalidCost):
+		return status.Error(codes.Internal, "the cost of the call is not valid")
 	}
-	switch code {
-	case codes.Unauthenticated:
-		return status.Error(code, "no tenant to charge the call to")
-	case codes.Internal:
-		return status.Error(code, "the cost of the call is not valid")
-	}
-	return status.Error(code, "the rate limiter cannot decide")
+	return status.Error(codes.Unavailable, "the rate limiter cannot decide")
 }

@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 
 	"github.com/leaselimit/leaselimit"
@@ -14,13 +15,13 @@ type Allower interface {
 	AllowN(ctx context.Context, tenant string, cost int64) (leaselimit.Decision, error)
 }
 
-// ErrNoTenant is what is wrong with a call whose tenant is "".
+// ErrNoTenant is matched (errors.Is) by the error of a call whose tenant is not known.
 var ErrNoTenant = errors.New("grpclimit: no tenant")
 
 // An Event is what happened to one charge: a unary call, a stream, or a message of a stream.
 type Event struct {
-	FullMethod string
 	Tenant     string // "" if there is none
+	FullMethod string
 	// Decision is what was decided. Look at Shadowed and Degraded: clients are told of neither.
 	Decision leaselimit.Decision
 	// Err is why nothing was decided; Decision is then the zero Decision.
@@ -32,17 +33,16 @@ type Option func(*options)
 
 type options struct {
 	cost       func(fullMethod string, req any) int64
-	exempt     func(fullMethod string) bool
+	exempt     []func(fullMethod string) bool
 	observe    func(context.Context, Event)
 	failed     func(error) *status.Status
+	logger     *slog.Logger
 	metadata   bool
 	perMessage bool
-
-	degradedAsLimit bool
 }
 
 func newOptions(opts []Option) options {
-	o := options{exempt: Infrastructure, metadata: true}
+	o := options{exempt: []func(string) bool{Infrastructure}, metadata: true}
 	for _, set := range opts {
 		set(&o)
 	}
@@ -56,10 +56,17 @@ func WithCost(cost func(fullMethod string, req any) int64) Option {
 	return func(o *options) { o.cost = cost }
 }
 
-// WithExempt says which methods are not limited, in place of [Infrastructure]. They are not charged, need no tenant and get
-// no metadata. nil exempts nothing.
+// WithExempt lets methods pass that exempt reports true for, beside those of [Infrastructure]: nothing is asked and nothing is
+// spent, they need no tenant and get no metadata. Given several times, each may exempt; nil takes back those before it, Infrastructure
+// too.
 func WithExempt(exempt func(fullMethod string) bool) Option {
-	return func(o *options) { o.exempt = exempt }
+	return func(o *options) {
+		if exempt == nil {
+			o.exempt = nil
+			return
+		}
+		o.exempt = append(o.exempt, exempt)
+	}
 }
 
 // Infrastructure reports whether a method is one of health checks (grpc.health.v1) or server reflection: what asks them is
@@ -68,23 +75,22 @@ func Infrastructure(fullMethod string) bool {
 	return strings.HasPrefix(fullMethod, "/grpc.health.v1.") || strings.HasPrefix(fullMethod, "/grpc.reflection.")
 }
 
-// WithObserver calls observe for every charge, after it was decided and before the call goes on. It is on the path of the
-// call, so it has to be quick.
+// WithObserver calls observe for every charge, after it was decided and before the call is answered or goes on. It is on the path of
+// the call, so it has to be quick.
 func WithObserver(observe func(context.Context, Event)) Option {
 	return func(o *options) { o.observe = observe }
 }
 
-// WithErrorStatus answers for calls on which nothing was decided: [ErrNoTenant], an error of the tenant function, or one of
-// the limiter, in place of the answers that the package documents. nil, and a status of OK, let the call pass unlimited. It
-// is not asked for calls whose context is done.
-func WithErrorStatus(answer func(err error) *status.Status) Option {
+// WithLogger sets where the interceptors log; default slog.Default(). Errors of the limiter are warnings, at most one a second.
+// Degraded and shadowed decisions, and calls without a tenant, are lines of level debug.
+func WithLogger(logger *slog.Logger) Option { return func(o *options) { o.logger = logger } }
+
+// WithError has answer give the status of calls on which nothing was decided: err matches [ErrNoTenant] (by default
+// Unauthenticated), leaselimit.ErrInvalidCost (Internal), or is another error of the limiter (Unavailable). nil, and a status of
+// OK, let the call pass unlimited. It is not called for calls whose context is done.
+func WithError(answer func(err error) *status.Status) Option {
 	return func(o *options) { o.failed = answer }
 }
-
-// WithDegradedAsLimit answers degraded refusals as any other, with ResourceExhausted. By default they are answered with
-// Unavailable, so that a store that is away does not look like a limit that was exceeded. It suits leaselimit.FailLocal where
-// something in front takes instances that answer Unavailable out of service.
-func WithDegradedAsLimit() Option { return func(o *options) { o.degradedAsLimit = true } }
 
 // WithoutMetadata leaves out the fields ratelimit-policy, ratelimit and retry-after. The details of statuses remain.
 func WithoutMetadata() Option { return func(o *options) { o.metadata = false } }

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"strings"
 	"time"
 
 	"github.com/leaselimit/leaselimit"
@@ -14,24 +15,27 @@ import (
 // minDelay keeps a RetryInfo from saying "at once".
 const minDelay = time.Millisecond
 
-// refusal is the status of a call that d refuses.
-func refusal(tenant string, d leaselimit.Decision, degradedAsLimit bool) error {
+// refusal is the status of a call that d refuses. FailClosed refuses whatever the tenant did: that is a fault behind the service, and
+// no limit that was exceeded.
+func refusal(tenant string, d leaselimit.Decision) error {
 	var details []protoadapt.MessageV1
 	if d.RetryAfter != leaselimit.Never {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(max(d.RetryAfter, minDelay))})
 	}
-	if d.Degraded() && !degradedAsLimit {
+	if d.Degraded() && d.Policy == leaselimit.FailClosed {
 		return detailed(codes.Unavailable, "the rate limiter cannot ask for the limit", details)
 	}
 	text := "rate limit exceeded"
 	if d.RetryAfter == leaselimit.Never {
 		text = "rate limit exceeded: the call can never pass"
 	}
+	// Protobuf has no text but UTF-8, and a status that cannot be encoded would be one without RetryInfo, too.
+	valid := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 	return detailed(codes.ResourceExhausted, text, append(details, &errdetails.QuotaFailure{
 		Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject:     "tenant:" + tenant,
-			Description: "limit of class " + d.Class + ": " + d.Limit.String(),
-			QuotaId:     d.Class,
+			Subject:     "tenant:" + valid(tenant),
+			Description: "limit of class " + valid(d.Class) + ": " + d.Limit.String(),
+			QuotaId:     valid(d.Class),
 			QuotaValue:  d.Limit.Capacity,
 		}},
 	}))

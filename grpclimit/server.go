@@ -9,8 +9,8 @@ import (
 )
 
 // UnaryServerInterceptor limits unary calls: each is charged to the tenant before the handler runs, and refused calls do not
-// reach it. Several limiters, of different classes, stack: put the one that refuses most first, since what an earlier one
-// charged stays charged.
+// reach it. Several limiters, of different classes, may be stacked. Put the one that refuses most first, since what an earlier
+// one charged stays charged.
 //
 // tenant names whom the call is charged to, from a verified identity. "" and an error refuse the call; an error that is a
 // gRPC status is the answer, others and "" are answered with Unauthenticated.
@@ -32,7 +32,7 @@ func UnaryServerInterceptor(
 		if err != nil {
 			return nil, err
 		}
-		if name == "" { // let pass by WithErrorStatus
+		if name == "" { // let pass by WithError
 			return handler(ctx, req)
 		}
 		md, err := g.charge(ctx, info.FullMethod, name, req)
@@ -67,7 +67,7 @@ func StreamServerInterceptor(
 		if err != nil {
 			return err
 		}
-		if name == "" { // let pass by WithErrorStatus
+		if name == "" { // let pass by WithError
 			return handler(srv, ss)
 		}
 		if !g.perMessage {

@@ -1,10 +1,13 @@
 package grpclimit_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +62,23 @@ func TestHP10_RetryInfo(t *testing.T) {
 	v := failure.GetViolations()[0]
 	require.Equal(t, []any{"tenant:acme", "default", int64(1), "limit of class default: 1 at 1/1m0s"},
 		[]any{v.GetSubject(), v.GetQuotaId(), v.GetQuotaValue(), v.GetDescription()})
+}
+
+// A tenant or a class of any bytes takes nothing from what the client is told, and adds no field.
+func TestHP10_AnyBytes(t *testing.T) {
+	for _, text := range []string{"\xff\xfe", "a\r\nevil: 1", "ключ", "a\"b\\", "\x00"} {
+		cc := serve(t, &service{}, allower(func() leaselimit.Decision {
+			return leaselimit.Decision{Class: text, Limit: quota.PerMinute(1, 1), RetryAfter: time.Second}
+		}), func(context.Context, string) (string, error) { return text, nil })
+		header, err := call(t, cc)
+		require.Equal(t, codes.ResourceExhausted, status.Code(err))
+		retry, failure := details(t, err)
+		require.Equal(t, time.Second, retry.GetRetryDelay().AsDuration(), "%q", text)
+		require.Equal(t, "tenant:"+strings.ToValidUTF8(text, "\uFFFD"), failure.GetViolations()[0].GetSubject())
+		require.Equal(t, []string{"1"}, header.Get("retry-after"))
+		require.Regexp(t, `^"([ -!#-\[\]-~]|\\["\\])+";r=0;t=1$`, header.Get("ratelimit")[0])
+		require.Empty(t, header.Get("evil"))
+	}
 }
 
 // A cost above the capacity is refused for ever, and so is every call of a blocked tenant (AV8, AV17).
@@ -118,32 +138,33 @@ func (away) Acquire(context.Context, lease.AcquireRequest) (lease.Grant, error) 
 }
 
 func TestHP11_StoreAway(t *testing.T) {
-	asLimit := []grpclimit.Option{grpclimit.WithDegradedAsLimit()}
 	for _, tt := range []struct {
 		policy leaselimit.FailurePolicy
-		opts   []grpclimit.Option
-		want   codes.Code
+		want   []codes.Code // of one call after the other
+		wait   string
 	}{
-		{leaselimit.FailClosed, nil, codes.Unavailable},
-		{leaselimit.FailClosed, asLimit, codes.ResourceExhausted},
-		{leaselimit.FailOpen, nil, codes.OK},
-		{leaselimit.FailLocal, nil, codes.OK},
+		{leaselimit.FailClosed, []codes.Code{codes.Unavailable, codes.Unavailable}, "1"},
+		{leaselimit.FailOpen, []codes.Code{codes.OK, codes.OK}, ""},
+		{leaselimit.FailLocal, []codes.Code{codes.OK, codes.ResourceExhausted}, "60"}, // this replica's share is a limit
 	} {
-		t.Run(fmt.Sprint(tt.policy, " ", tt.want), func(t *testing.T) {
+		t.Run(tt.policy.String(), func(t *testing.T) {
 			var seen []grpclimit.Event
-			lim := limiterOver(t, away{membucket.New()}, quota.PerMinute(8, 8), func(c *leaselimit.Config) { c.OnFailure = tt.policy })
-			cc := serve(t, &service{}, lim, acme, append(tt.opts,
-				grpclimit.WithObserver(func(_ context.Context, e grpclimit.Event) { seen = append(seen, e) }))...)
-			header, err := call(t, cc)
-			require.Equal(t, tt.want, status.Code(err))
-			require.Len(t, seen, 1)
-			require.True(t, seen[0].Decision.Degraded(), "logs are told")
-			require.Empty(t, header.Get("ratelimit"), "HP22: nobody knows what remains")
-			if err != nil {
-				retry, failure := details(t, err)
-				require.Positive(t, retry.GetRetryDelay().AsDuration())
-				require.Equal(t, tt.opts != nil, failure != nil, "otherwise it says nothing about the limit")
-				require.Equal(t, []string{"1"}, header.Get("retry-after"))
+			lim := limiterOver(t, away{membucket.New()}, quota.PerMinute(4, 4), func(c *leaselimit.Config) { c.OnFailure = tt.policy })
+			cc := serve(t, &service{}, lim, acme,
+				grpclimit.WithObserver(func(_ context.Context, e grpclimit.Event) { seen = append(seen, e) }))
+			for i, want := range tt.want {
+				header, err := call(t, cc)
+				require.Equal(t, want, status.Code(err))
+				require.Len(t, seen, i+1)
+				require.True(t, seen[i].Decision.Degraded(), "logs are told")
+				require.Empty(t, header.Get("ratelimit"), "HP22: nobody knows what remains")
+				require.Empty(t, header.Get("ratelimit-policy"))
+				if err != nil {
+					retry, failure := details(t, err)
+					require.Positive(t, retry.GetRetryDelay().AsDuration())
+					require.Equal(t, want == codes.ResourceExhausted, failure != nil, "a fault says nothing about the limit")
+					require.Equal(t, []string{tt.wait}, header.Get("retry-after"))
+				}
 			}
 		})
 	}
@@ -192,6 +213,8 @@ func TestHP14_HealthAndReflectionAreExempt(t *testing.T) {
 		header, err := call(t, cc)
 		require.NoError(t, err)
 		require.Empty(t, header.Get("ratelimit-policy"))
+		_, err = grpc_health_v1.NewHealthClient(cc).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		require.NoError(t, err, "beside health checks")
 	})
 }
 
@@ -222,6 +245,11 @@ func TestAV12_Undecided(t *testing.T) {
 		{"no tenant", ok, func(context.Context, string) (string, error) { return "", nil }, nil, codes.Unauthenticated, grpclimit.ErrNoTenant},
 		{"tenant fails", ok, fails(secret), nil, codes.Unauthenticated, secret},
 		{"tenant answers", ok, fails(status.Error(codes.PermissionDenied, "no")), nil, codes.PermissionDenied, nil},
+		{"tenant fails with OK", ok, fails(fine{}), nil, codes.Unauthenticated, fine{}},
+		{
+			"tenant answers at length", ok, fails(fmt.Errorf("hunter2: %w", status.Error(codes.PermissionDenied, "no"))),
+			nil, codes.PermissionDenied, nil,
+		},
 		{"closed", closed, acme, nil, codes.Unavailable, leaselimit.ErrClosed},
 		{"no limit", broken, acme, nil, codes.Unavailable, secret},
 		{"AV1: cost", ok, acme, []grpclimit.Option{free}, codes.Internal, leaselimit.ErrInvalidCost},
@@ -238,6 +266,7 @@ func TestAV12_Undecided(t *testing.T) {
 			if tt.cause != nil {
 				require.Len(t, seen, 1)
 				require.ErrorIs(t, seen[0].Err, tt.cause)
+				require.Equal(t, tt.want == codes.Unauthenticated, errors.Is(seen[0].Err, grpclimit.ErrNoTenant))
 			}
 			stream, err := pb.NewTestServiceClient(cc).FullDuplexCall(t.Context())
 			require.NoError(t, err)
@@ -246,6 +275,40 @@ func TestAV12_Undecided(t *testing.T) {
 			require.Zero(t, srv.calls.Load())
 		})
 	}
+}
+
+// fine is an error whose status is OK.
+type fine struct{}
+
+func (fine) Error() string              { return "fine" }
+func (fine) GRPCStatus() *status.Status { return nil }
+
+// What clients are not told is in the log: errors once a second.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		to := grpclimit.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		run := func(lim grpclimit.Allower, tenant string) {
+			limit := grpclimit.UnaryServerInterceptor(lim, func(context.Context, string) (string, error) { return tenant, nil }, to)
+			for range 15 {
+				_, _ = limit(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: emptyCall},
+					func(context.Context, any) (any, error) { return nil, nil })
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		closed := limiter(t, quota.PerSecond(1, 1))
+		require.NoError(t, closed.Close(t.Context()))
+		run(closed, "acme")
+		require.Equal(t, 2, strings.Count(log.String(), `level=WARN msg="grpclimit: no decision"`), "%s", &log)
+		log.Reset()
+		run(closed, "")
+		require.Equal(t, 15, strings.Count(log.String(), `level=DEBUG msg="grpclimit: no tenant"`), "%s", &log)
+		log.Reset()
+		run(allower(func() leaselimit.Decision { return leaselimit.Decision{Allowed: true, Class: "c"} }), "acme")
+		require.Empty(t, log.String())
+		run(allower(func() leaselimit.Decision { return leaselimit.Decision{Allowed: true, Shadowed: true, Class: "c"} }), "acme")
+		require.Equal(t, 15, strings.Count(log.String(), "tenant=acme class=c allowed=true degraded=false shadowed=true"), "%s", &log)
+	})
 }
 
 func TestNilArguments(t *testing.T) {
@@ -262,7 +325,7 @@ func TestErrorStatus(t *testing.T) {
 	for name, tenant := range map[string]func(context.Context, string) (string, error){"closed": acme, "nobody": nobody} {
 		for _, answer := range []*status.Status{nil, status.New(codes.OK, ""), status.New(codes.Aborted, "")} {
 			t.Run(name+" "+answer.Code().String(), func(t *testing.T) {
-				cc := serve(t, &service{}, closed, tenant, grpclimit.WithErrorStatus(func(err error) *status.Status {
+				cc := serve(t, &service{}, closed, tenant, grpclimit.WithError(func(err error) *status.Status {
 					require.True(t, errors.Is(err, leaselimit.ErrClosed) || errors.Is(err, grpclimit.ErrNoTenant))
 					return answer
 				}))
@@ -287,7 +350,7 @@ func TestCallIsOver(t *testing.T) {
 	end := make(chan struct{})
 	lim := limiterOver(t, hangs{membucket.New(), end}, quota.PerSecond(1, 1))
 	t.Cleanup(func() { close(end) })
-	limit := grpclimit.UnaryServerInterceptor(lim, acme, grpclimit.WithErrorStatus(func(error) *status.Status { return nil }))
+	limit := grpclimit.UnaryServerInterceptor(lim, acme, grpclimit.WithError(func(error) *status.Status { return nil }))
 	run := func(ctx context.Context) error {
 		_, err := limit(ctx, nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(context.Context, any) (any, error) {
 			require.Fail(t, "the handler runs")

@@ -76,7 +76,7 @@ func TestHP5_NoSentinelLeaks(t *testing.T) {
 				assert.NotContains(t, got.Header, "Retry-After")
 			}
 			for name, values := range got.Header {
-				if name != "Date" && name != "Content-Type" {
+				if name != "Date" && name != "Content-Type" && name != "Cache-Control" {
 					assert.NotContains(t, values[0], "-", name)
 				}
 			}
@@ -125,6 +125,15 @@ func TestHP11_AStoreThatIsAwayIsNoLimit(t *testing.T) {
 	assert.Equal(t, "1", closed.Header.Get("Retry-After"))
 	assert.Contains(t, closed.problem(t)["type"], "temporary-reduced-capacity")
 	noNumbers(t, closed.Header)
+
+	// This replica's share of the limit is a limit.
+	srv := limit(t, cutOff(t, leaselimit.FailLocal), httplimit.WithHeaders(allSets))
+	assert.Equal(t, http.StatusOK, get(t, srv).StatusCode)
+	local := get(t, srv)
+	assert.Equal(t, http.StatusTooManyRequests, local.StatusCode)
+	assert.Equal(t, "60", local.Header.Get("Retry-After"), "a token of a quarter of 4 a minute")
+	assert.Contains(t, local.problem(t)["type"], "quota-exceeded")
+	noNumbers(t, local.Header)
 }
 
 func TestHP14_HealthChecksAreServedAndNotCharged(t *testing.T) {
@@ -192,8 +201,8 @@ func TestHP22_NoFiguresWithoutTheStore(t *testing.T) {
 	for _, policy := range []leaselimit.FailurePolicy{leaselimit.FailOpen, leaselimit.FailLocal, leaselimit.FailClosed} {
 		var degraded int
 		srv := limit(t, cutOff(t, policy), httplimit.WithHeaders(allSets),
-			httplimit.WithObserver(func(_ *http.Request, _ string, d leaselimit.Decision) {
-				if d.Degraded() {
+			httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+				if e.Decision.Degraded() {
 					degraded++
 				}
 			}))

@@ -2,7 +2,6 @@ package httplimit_test
 
 import (
 	"context"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -17,7 +16,6 @@ import (
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 // tap counts the draws from a store.
@@ -127,28 +125,4 @@ func BenchmarkMiddleware(b *testing.B) {
 			}
 		})
 	}
-}
-
-// Seconds are exact whatever the limit, and never 0 where something is refilled.
-func TestFillSeconds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := quota.Limit{
-			Refill: rapid.Int64Range(1, quota.MaxTokens).Draw(t, "refill"),
-			Per:    time.Duration(rapid.Int64Range(1, 1<<63-1).Draw(t, "per")),
-		}
-		tokens := rapid.Int64Range(1, quota.MaxTokens).Draw(t, "tokens")
-		want := new(big.Int).Mul(big.NewInt(tokens), big.NewInt(int64(l.Per)))
-		want.Add(want, new(big.Int).Sub(new(big.Int).Mul(big.NewInt(l.Refill), big.NewInt(1e9)), big.NewInt(1)))
-		want.Div(want, new(big.Int).Mul(big.NewInt(l.Refill), big.NewInt(1e9)))
-		got := httplimit.FillSeconds(l, tokens)
-		if want.Cmp(big.NewInt(18_446_744_073)) > 0 {
-			if got < 18_446_744_073 {
-				t.Fatalf("%d s, want %v", got, want)
-			}
-			return
-		}
-		if want.Cmp(big.NewInt(got)) != 0 {
-			t.Fatalf("%d s, want %v", got, want)
-		}
-	})
 }

@@ -12,7 +12,7 @@
 // Responses to admitted and to refused requests carry RateLimit-Policy and RateLimit, structured fields (RFC 9651) as in
 // draft-ietf-httpapi-ratelimit-headers-11 of May 2026; see [RateLimitDraft11]. A refusal is 429 with Retry-After in whole
 // seconds, rounded up, and a body of application/problem+json (RFC 9457). docs/http.md in the repository has a table of every
-// case.
+// case. Degraded and shadowed decisions are for logs, see [WithObserver] and [WithLogger]; clients are not told.
 //
 // # What is not promised
 //

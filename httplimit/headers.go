@@ -1,15 +1,12 @@
 package httplimit
 
 import (
-	"cmp"
-	"math/bits"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/leaselimit/leaselimit"
-	"github.com/leaselimit/leaselimit/quota"
+	"github.com/leaselimit/leaselimit/internal/ratefields"
 )
 
 // A HeaderSet is the header fields that tell clients of their limit, combined by |.
@@ -48,17 +45,13 @@ const (
 	fieldRetryAfter = "Retry-After"
 )
 
-// maxInteger is the largest integer of a structured field: 15 digits (RFC 9651, section 3.3.1). Limits may be larger.
-const maxInteger int64 = 999_999_999_999_999
-
-// write sets the fields of d, whose Retry-After is retry seconds, or 0. All values are parts of one string and all lists of
+// write sets the fields of d but Retry-After. All values are parts of one string and all lists of
 // values parts of one slice: two allocations, and the texts are cheaper to write anew than to look up.
-func (s HeaderSet) write(h http.Header, d *leaselimit.Decision, retry int64) {
-	if s == 0 || d.Degraded() || d.Limit.IsUnlimited() {
+func (s HeaderSet) write(h http.Header, d *leaselimit.Decision) {
+	if s == 0 || !ratefields.Known(d) {
 		return
 	}
-	capacity := d.Limit.Capacity
-	left := max(0, min(d.Remaining, capacity))
+	capacity, left := d.Limit.Capacity, ratefields.Left(d)
 	var (
 		room [256]byte
 		buf  = room[:0]
@@ -66,14 +59,9 @@ func (s HeaderSet) write(h http.Header, d *leaselimit.Decision, retry int64) {
 		used = ends[:2]
 	)
 	if s&RateLimitDraft11 != 0 {
-		t := retry
-		if d.Allowed {
-			t = fillSeconds(d.Limit, max(1, left))
-		}
-		name := cmp.Or(d.Class, "default")
-		buf = appendItem(buf, name, ";q=", capacity, ";w=", fillSeconds(d.Limit, capacity))
+		buf = ratefields.AppendPolicy(buf, d.Class, d.Limit)
 		ends[0] = len(buf)
-		buf = appendItem(buf, name, ";r=", left, ";t=", t)
+		buf = ratefields.AppendLimit(buf, d)
 	}
 	ends[1] = len(buf)
 	if s&XRateLimit != 0 {
@@ -82,8 +70,8 @@ func (s HeaderSet) write(h http.Header, d *leaselimit.Decision, retry int64) {
 		ends[2] = len(buf)
 		buf = strconv.AppendInt(buf, left, 10)
 		ends[3] = len(buf)
-		if d.Limit.Refill > 0 {
-			buf = strconv.AppendInt(buf, fillSeconds(d.Limit, capacity-left), 10)
+		if full, ok := ratefields.FillSeconds(d.Limit, capacity-left); ok {
+			buf = strconv.AppendInt(buf, full, 10)
 		}
 		ends[4] = len(buf)
 	}
@@ -121,44 +109,4 @@ func tighter(h http.Header, left int64) bool {
 	}
 	other, err := strconv.ParseInt(values[0], 10, 64)
 	return err == nil && other <= left
-}
-
-// appendItem appends an item of a structured field: a string, and parameters of which the second, which is seconds, is left out if
-// it is 0.
-func appendItem(buf []byte, name, key1 string, value1 int64, key2 string, value2 int64) []byte {
-	buf = append(buf, '"')
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c == '"' || c == '\\':
-			buf = append(buf, '\\', c)
-		case c < ' ' || c > '~': // no string may have it, and no limiter's class has
-			buf = append(buf, '_')
-		default:
-			buf = append(buf, c)
-		}
-	}
-	buf = append(buf, '"')
-	buf = strconv.AppendInt(append(buf, key1...), min(value1, maxInteger), 10)
-	if value2 > 0 {
-		buf = strconv.AppendInt(append(buf, key2...), value2, 10)
-	}
-	return buf
-}
-
-// fillSeconds is in how many whole seconds, rounded up, l refills that many tokens; 0 if it never does. It is exact: by way of a
-// float64, 3 tokens at 3 a minute are 61 s.
-func fillSeconds(l quota.Limit, tokens int64) int64 {
-	if l.Refill <= 0 || l.Per <= 0 || tokens <= 0 {
-		return 0
-	}
-	hi, lo := bits.Mul64(uint64(tokens), uint64(l.Per))
-	if hi >= uint64(l.Refill) {
-		return maxInteger
-	}
-	ns, rest := bits.Div64(hi, lo, uint64(l.Refill))
-	if rest > 0 && ns+1 > ns {
-		ns++
-	}
-	const second = uint64(time.Second)
-	return int64(ns/second) + int64(min(ns%second, 1))
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/internal/edgelog"
 )
 
 // An Allower decides on calls: a *leaselimit.Limiter.
@@ -26,8 +27,7 @@ var ErrNoTenant = errors.New("httplimit: no tenant")
 //
 // The ResponseWriter is handed on as it is, so the handler may flush, hijack and send trailers as without the middleware.
 // Header fields are set before the handler runs; those that are there already are kept, so middlewares of several
-// limits (with a Class each) may be stacked. If the inner one refuses, the outer one's tokens are spent: put the dearer limit
-// inside, or decide on all at once with leaselimit.AllowAll.
+// limits (with a Class each) may be stacked. Put the one that refuses most outside, since what an outer one charged stays charged.
 //
 // It panics if lim or tenant is nil.
 func Middleware(lim Allower, tenant func(*http.Request) (string, error), opts ...Option) func(http.Handler) http.Handler {
@@ -38,6 +38,7 @@ func Middleware(lim Allower, tenant func(*http.Request) (string, error), opts ..
 		panic("httplimit: tenant is nil")
 	}
 	m := &middleware{lim: lim, tenant: tenant, options: newOptions(opts)}
+	m.log = edgelog.New("httplimit", m.logger)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if m.admit(w, r) {
@@ -48,10 +49,11 @@ func Middleware(lim Allower, tenant func(*http.Request) (string, error), opts ..
 }
 
 type middleware struct {
+	options
+
 	lim    Allower
 	tenant func(*http.Request) (string, error)
-	options
-	lines throttle
+	log    *edgelog.Log
 }
 
 // admit reports whether r may go on. If not, it has been answered.
@@ -64,10 +66,10 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	tenant, err := m.tenant(r)
 	switch {
 	case err != nil:
-		m.fail(w, r, fmt.Errorf("%w: %w", ErrNoTenant, err))
+		m.fail(w, r, Event{Err: fmt.Errorf("%w: %w", ErrNoTenant, err)})
 		return false
 	case tenant == "":
-		m.fail(w, r, ErrNoTenant)
+		m.fail(w, r, Event{Err: ErrNoTenant})
 		return false
 	}
 	cost := int64(1)
@@ -76,20 +78,17 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	}
 	d, err := m.lim.AllowN(r.Context(), tenant, cost)
 	if err != nil {
-		m.fail(w, r, err)
+		m.fail(w, r, Event{Tenant: tenant, Err: err})
 		return false
 	}
 	if m.observe != nil {
-		m.observe(r, tenant, d)
+		m.observe(r, Event{Tenant: tenant, Decision: d})
 	}
-	if d.Degraded() || d.Shadowed {
-		m.logDecision(r, tenant, d)
-	}
-	var retry int64 // seconds; 0 if the request is admitted, or can never pass
+	m.log.Decision(r.Context(), tenant, d)
 	if !d.Allowed {
-		retry = setRetryAfter(w.Header(), d.RetryAfter)
+		setRetryAfter(w.Header(), &d)
 	}
-	m.headers.write(w.Header(), &d, retry)
+	m.headers.write(w.Header(), &d)
 	if !d.Allowed {
 		m.refused(w, r, d)
 	}
@@ -101,11 +100,18 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 const statusClientGone = 499
 
 // fail answers a request on which nothing was decided.
-func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+func (m *middleware) fail(w http.ResponseWriter, r *http.Request, e Event) {
+	if m.observe != nil {
+		m.observe(r, e)
+	}
+	switch {
+	case errors.Is(e.Err, context.Canceled) && r.Context().Err() != nil:
 		w.WriteHeader(statusClientGone)
 		return
+	case e.Tenant == "":
+		m.log.NoTenant(r.Context(), e.Err)
+	default:
+		m.log.NoDecision(r.Context(), e.Err)
 	}
-	m.logError(r, err)
-	m.failed(w, r, err)
+	m.failed(w, r, e.Err)
 }

@@ -24,7 +24,9 @@ import (
 func TestAnswers(t *testing.T) {
 	refused := leaselimit.Decision{Class: "default", Limit: quota.PerMinute(3, 3), RetryAfter: 19500 * time.Millisecond}
 	degraded := refused
-	degraded.Source = leaselimit.SourceFallback
+	degraded.Source, degraded.Policy = leaselimit.SourceFallback, leaselimit.FailClosed
+	local := degraded
+	local.Policy = leaselimit.FailLocal
 	never := refused
 	never.RetryAfter = leaselimit.Never
 
@@ -44,11 +46,11 @@ func TestAnswers(t *testing.T) {
 			"type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
 			"title": "Request cannot be satisfied as assigned quota has been exceeded", "status": 429,
 			"detail": "A request like this can never pass the limit \"default\".", "violated-policies": ["default"]}`},
-		{"degraded", always(degraded), nil, 503, "20", `{
+		{"closed by FailClosed", always(degraded), nil, 503, "20", `{
 			"type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
 			"title": "Request cannot be satisfied due to temporary server capacity constraints", "status": 503,
 			"violated-policies": ["default"]}`},
-		{"degraded as limit", always(degraded), []httplimit.Option{httplimit.WithDegradedAsLimit()}, 429, "20", `{
+		{"by FailLocal", always(local), nil, 429, "20", `{
 			"type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
 			"title": "Request cannot be satisfied as assigned quota has been exceeded", "status": 429,
 			"detail": "The limit \"default\" is used up. Try again in 20 s.", "violated-policies": ["default"]}`},
@@ -160,8 +162,8 @@ func TestShadowLetsThroughAndReports(t *testing.T) {
 	var shadowed []bool
 	srv := limit(t, newLimiter(t, membucket.New(), cfg),
 		httplimit.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
-		httplimit.WithObserver(func(_ *http.Request, tenant string, d leaselimit.Decision) {
-			shadowed = append(shadowed, d.Shadowed && tenant == "acme")
+		httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+			shadowed = append(shadowed, e.Decision.Shadowed && e.Tenant == "acme")
 		}))
 	for range 2 {
 		got := get(t, srv)
@@ -260,6 +262,35 @@ func TestOtherFieldsAreKept(t *testing.T) {
 	}
 }
 
+// A cache in front must not keep what one tenant was refused, nor take the body for another one.
+func TestRefusalsAreNotCached(t *testing.T) {
+	outer := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for field, value := range map[string]string{
+				"Cache-Control": "public, max-age=3600", "ETag": `"v1"`, "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT",
+				"Content-Encoding": "gzip", "Content-Length": "5", "Vary": "Origin",
+			} {
+				w.Header().Set(field, value)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	for want, lim := range map[int]decide{
+		429: always(leaselimit.Decision{Limit: quota.PerMinute(3, 3), RetryAfter: time.Second}),
+		503: fails(leaselimit.ErrClosed),
+	} {
+		discard := httplimit.WithLogger(slog.New(slog.DiscardHandler))
+		got := get(t, serve(t, outer(httplimit.Middleware(lim, acme, discard)(hello))))
+		assert.Equal(t, want, got.StatusCode)
+		got.problem(t)
+		assert.Equal(t, "no-store", got.Header.Get("Cache-Control"))
+		assert.Equal(t, "Origin", got.Header.Get("Vary"))
+		for _, field := range []string{"ETag", "Last-Modified", "Content-Encoding"} {
+			assert.Empty(t, got.Header.Get(field))
+		}
+	}
+}
+
 // Whoever refuses is told of in X-RateLimit-*, all of them.
 func TestXRateLimitIsOfTheLimitThatRefuses(t *testing.T) {
 	outer := leaselimit.Decision{Allowed: true, Class: "a", Limit: quota.PerMinute(6, 10)}
@@ -304,12 +335,12 @@ func TestFieldsOfExtremeLimits(t *testing.T) {
 		{leaselimit.Decision{Allowed: true, Limit: quota.Limit{Capacity: 5}, Remaining: 3}, item{"q": 5}, item{"r": 3}},
 		{
 			leaselimit.Decision{Allowed: true, Limit: quota.PerSecond(1, quota.MaxTokens), Remaining: quota.MaxTokens},
-			item{"q": most, "w": most},
-			item{"r": most, "t": most},
+			item{"q": most}, // full after 285 million years
+			item{"r": most},
 		},
 		{
 			leaselimit.Decision{Allowed: true, Limit: quota.Limit{Capacity: quota.MaxTokens, Refill: 1, Per: 1<<63 - 1}},
-			item{"q": most, "w": most},
+			item{"q": most},
 			item{"r": 0, "t": 9_223_372_037},
 		},
 		{
@@ -345,7 +376,45 @@ func TestFieldsOfExtremeLimits(t *testing.T) {
 	}
 }
 
+// The service is told of everything, once for each request.
+func TestObserver(t *testing.T) {
+	cause := errors.New("no such plan")
+	nobody := func(*http.Request) (string, error) { return "", nil }
+	refused := leaselimit.Decision{Class: "c", Limit: quota.PerMinute(3, 3), RetryAfter: time.Second}
+	for _, tt := range []struct {
+		lim    decide
+		tenant func(*http.Request) (string, error)
+		want   httplimit.Event
+	}{
+		{always(refused), acme, httplimit.Event{Tenant: "acme", Decision: refused}},
+		{fails(cause), acme, httplimit.Event{Tenant: "acme", Err: cause}},
+		{fails(cause), nobody, httplimit.Event{Err: httplimit.ErrNoTenant}},
+	} {
+		var seen []httplimit.Event
+		get(t, serve(t, httplimit.Middleware(tt.lim, tt.tenant, httplimit.WithLogger(slog.New(slog.DiscardHandler)),
+			httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) { seen = append(seen, e) }))(hello)))
+		assert.Equal(t, []httplimit.Event{tt.want}, seen)
+	}
+}
+
+func TestExemptionsAreTakenBack(t *testing.T) {
+	all := func(*http.Request) bool { return true }
+	for want, opts := range map[int][]httplimit.Option{
+		200: {httplimit.WithExempt(nil), httplimit.WithExempt(all)},
+		429: {httplimit.WithExempt(all), httplimit.WithExempt(nil)},
+	} {
+		assert.Equal(t, want, get(t, limit(t, limiter(t, quota.Limit{}), opts...)).StatusCode)
+	}
+}
+
 func TestMisuse(t *testing.T) {
 	assert.PanicsWithValue(t, "httplimit: lim is nil", func() { httplimit.Middleware(nil, acme) })
 	assert.PanicsWithValue(t, "httplimit: tenant is nil", func() { httplimit.Middleware(fails(nil), nil) })
+	for want, opt := range map[string]httplimit.TransportOption{
+		"httplimit: WithMaxAttempts is 0, must be 1 or more": httplimit.WithMaxAttempts(0),
+		"httplimit: WithMaxWait is -1ns, must be 0 or more":  httplimit.WithMaxWait(-1),
+		"httplimit: WithRetry is nil":                        httplimit.WithRetry(nil),
+	} {
+		assert.PanicsWithValue(t, want, func() { httplimit.NewTransport(nil, opt) })
+	}
 }

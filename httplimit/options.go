@@ -11,32 +11,25 @@ import (
 type Option func(*options)
 
 type options struct {
-	cost            func(*http.Request) int64
-	exempt          []func(*http.Request) bool
-	headers         HeaderSet
-	refused         func(http.ResponseWriter, *http.Request, leaselimit.Decision)
-	failed          func(http.ResponseWriter, *http.Request, error)
-	degradedAsLimit bool
-	observe         func(*http.Request, string, leaselimit.Decision)
-	logger          *slog.Logger
+	cost    func(*http.Request) int64
+	exempt  []func(*http.Request) bool
+	headers HeaderSet
+	refused func(http.ResponseWriter, *http.Request, leaselimit.Decision)
+	failed  func(http.ResponseWriter, *http.Request, error)
+	observe func(*http.Request, Event)
+	logger  *slog.Logger
 }
 
 func newOptions(opts []Option) options {
 	o := options{headers: RateLimitDraft11}
-	for _, opt := range opts {
-		opt(&o)
+	for _, set := range opts {
+		set(&o)
 	}
 	if o.refused == nil {
 		o.refused = answerRefused
-		if o.degradedAsLimit {
-			o.refused = answerLimit
-		}
 	}
 	if o.failed == nil {
 		o.failed = answerError
-	}
-	if o.logger == nil {
-		o.logger = slog.Default()
 	}
 	return o
 }
@@ -46,17 +39,24 @@ func newOptions(opts []Option) options {
 func WithCost(cost func(*http.Request) int64) Option { return func(o *options) { o.cost = cost } }
 
 // WithExempt lets requests pass that exempt reports true for, such as health checks: nothing is asked and nothing is spent,
-// and they need no tenant. Given several times, each may exempt. Routes that the middleware does not wrap need none.
+// and they need no tenant. Given several times, each may exempt; nil takes back those before it. Routes that the middleware does
+// not wrap need none.
 func WithExempt(exempt func(*http.Request) bool) Option {
-	return func(o *options) { o.exempt = append(o.exempt, exempt) }
+	return func(o *options) {
+		if exempt == nil {
+			o.exempt = nil
+			return
+		}
+		o.exempt = append(o.exempt, exempt)
+	}
 }
 
 // WithHeaders sets which header fields responses carry; default [RateLimitDraft11]. Sets are combined by |, and 0 is none.
 // Retry-After of a refusal is set always.
 func WithHeaders(sets HeaderSet) Option { return func(o *options) { o.headers = sets } }
 
-// WithRefused has answer write the response to refused requests, in place of 429 (503 if the decision is degraded) and a body
-// of application/problem+json. Header fields are set by then, Retry-After among them.
+// WithRefused has answer write the response to refused requests, in place of 429 (503 if leaselimit.FailClosed refused) and a
+// body of application/problem+json. Header fields are set by then, Retry-After among them.
 func WithRefused(answer func(w http.ResponseWriter, r *http.Request, d leaselimit.Decision)) Option {
 	return func(o *options) { o.refused = answer }
 }
@@ -69,14 +69,18 @@ func WithError(answer func(w http.ResponseWriter, r *http.Request, err error)) O
 	return func(o *options) { o.failed = answer }
 }
 
-// WithDegradedAsLimit answers degraded refusals as any other, with 429. By default they are answered with 503, so that a store
-// that is away does not look like a limit that was exceeded. It suits leaselimit.FailLocal where something in front takes
-// instances that answer 503 out of service.
-func WithDegradedAsLimit() Option { return func(o *options) { o.degradedAsLimit = true } }
+// An Event is what happened to one request.
+type Event struct {
+	Tenant string // "" if there is none
+	// Decision is what was decided. Look at Shadowed and Degraded: clients are told of neither.
+	Decision leaselimit.Decision
+	// Err is why nothing was decided; Decision is then the zero Decision.
+	Err error
+}
 
-// WithObserver has observe be told of every decision, before the response is written. It is on the path of every request.
-// Decision.Degraded and Decision.Shadowed mark what clients are not told.
-func WithObserver(observe func(r *http.Request, tenant string, d leaselimit.Decision)) Option {
+// WithObserver calls observe for every request that is not exempt, after it was decided and before it is answered or goes on. It is
+// on the path of the request, so it has to be quick.
+func WithObserver(observe func(*http.Request, Event)) Option {
 	return func(o *options) { o.observe = observe }
 }
 

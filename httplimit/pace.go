@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+	"github.com/leaselimit/leaselimit/internal/patience"
 )
 
 // maxOrigins is how many origins a pacer remembers. Forgetting one costs at most a refusal.
@@ -23,9 +24,9 @@ type pace struct {
 	next  time.Time     // when the next request may leave
 }
 
-// turn is how long req has to wait for its turn, which it takes; 0 without taking one if that is longer than patience or past
+// turn is how long req has to wait for its turn, which it takes; 0 without taking one if that is longer than most or past
 // its deadline.
-func (p *pacer) turn(req *http.Request, patience time.Duration) time.Duration {
+func (p *pacer) turn(req *http.Request, most time.Duration) time.Duration {
 	if p == nil {
 		return 0
 	}
@@ -37,10 +38,10 @@ func (p *pacer) turn(req *http.Request, patience time.Duration) time.Duration {
 		return 0
 	}
 	wait := max(0, o.next.Sub(now))
-	if wait > patience || pastDeadline(req.Context(), wait) {
+	if wait > most || patience.PastDeadline(req.Context(), wait) {
 		return 0
 	}
-	o.next = now.Add(wait + jitter(o.gap))
+	o.next = now.Add(wait + patience.Jitter(o.gap))
 	p.origins[key] = o
 	return wait
 }
@@ -65,7 +66,7 @@ func (p *pacer) learn(req *http.Request, resp *http.Response) {
 	key, now := origin(req), time.Now()
 	o := p.origins[key]
 	// What was decided for requests that wait already stands. Otherwise the next one leaves a gap after this answer.
-	if next := now.Add(jitter(gap)); gap > 0 && !o.next.After(now) {
+	if next := now.Add(patience.Jitter(gap)); gap > 0 && !o.next.After(now) {
 		o.next = next
 	}
 	o.gap, o.until = gap, now.Add(fresh)

@@ -35,32 +35,30 @@ func (p problem) write(w http.ResponseWriter) {
 		return
 	}
 	h := w.Header()
+	for _, field := range []string{"Content-Encoding", "Etag", "Last-Modified"} { // what an outer handler said of another body
+		h.Del(field)
+	}
+	h.Set("Cache-Control", "no-store") // as RFC 6585, section 4, demands of a 429
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // a client that went away is nobody's to tell
 }
 
-// answerRefused is the answer to a refused request.
-func answerRefused(w http.ResponseWriter, r *http.Request, d leaselimit.Decision) {
-	if !d.Degraded() {
-		answerLimit(w, r, d)
-		return
+// answerRefused is the answer to a refused request. FailClosed refuses whatever the tenant did: that is a fault behind the service,
+// and no limit that was exceeded.
+func answerRefused(w http.ResponseWriter, _ *http.Request, d leaselimit.Decision) {
+	p := problem{Type: typeQuota, Title: titleQuota, Status: http.StatusTooManyRequests, Violated: []string{d.Class}}
+	retry := w.Header().Get(fieldRetryAfter)
+	switch {
+	case d.Degraded() && d.Policy == leaselimit.FailClosed:
+		p.Type, p.Title, p.Status = typeCapacity, titleCapacity, http.StatusServiceUnavailable
+	case retry == "":
+		p.Detail = fmt.Sprintf("A request like this can never pass the limit %q.", d.Class)
+	default:
+		p.Detail = fmt.Sprintf("The limit %q is used up. Try again in %s s.", d.Class, retry)
 	}
-	problem{
-		Type: typeCapacity, Title: titleCapacity, Status: http.StatusServiceUnavailable, Violated: []string{d.Class},
-	}.write(w)
-}
-
-// answerLimit is the answer to a request that exceeds a limit.
-func answerLimit(w http.ResponseWriter, _ *http.Request, d leaselimit.Decision) {
-	detail := fmt.Sprintf("A request like this can never pass the limit %q.", d.Class)
-	if retry := w.Header().Get(fieldRetryAfter); retry != "" {
-		detail = fmt.Sprintf("The limit %q is used up. Try again in %s s.", d.Class, retry)
-	}
-	problem{
-		Type: typeQuota, Title: titleQuota, Status: http.StatusTooManyRequests, Detail: detail, Violated: []string{d.Class},
-	}.write(w)
+	p.write(w)
 }
 
 // answerError is the answer to a request on which nothing was decided. What failed is for the log, and not for clients.

@@ -7,23 +7,19 @@ import (
 	"time"
 
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/internal/ratefields"
 )
 
-// setRetryAfter sets Retry-After to d and returns it: whole seconds, rounded up, at least 1, so that a client which waits them is
-// not too early. Never is 0 and no field. A longer wait that is there already is kept.
-func setRetryAfter(h http.Header, d time.Duration) int64 {
-	if d == leaselimit.Never {
+// setRetryAfter sets Retry-After of a refusal; none if it can never pass. A longer wait that is there already is kept.
+func setRetryAfter(h http.Header, d *leaselimit.Decision) {
+	seconds := ratefields.RetryAfter(d)
+	if seconds == 0 {
 		h.Del(fieldRetryAfter)
-		return 0
-	}
-	seconds := int64(max(0, d) / time.Second)
-	if d > time.Duration(seconds)*time.Second || seconds == 0 {
-		seconds++
+		return
 	}
 	if other, ok := retryAfter(h, time.Now()); !ok || other <= time.Duration(seconds)*time.Second {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(seconds, 10)}
 	}
-	return seconds
 }
 
 // retryAfter is the longest wait in the Retry-After fields of h: seconds, or an HTTP date (RFC 9110, section 10.2.3). A date

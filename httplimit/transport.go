@@ -3,9 +3,10 @@ package httplimit
 import (
 	"context"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/leaselimit/leaselimit/internal/patience"
 )
 
 // NewTransport returns a polite client on top of base, or of http.DefaultTransport if base is nil: it waits and tries again
@@ -21,13 +22,19 @@ import (
 // request's context ends during a wait, its error is returned.
 //
 // The transport is safe for concurrent use and never changes a request. Its CloseIdleConnections is base's.
+//
+// It panics if an option is out of its bounds.
 func NewTransport(base http.RoundTripper, opts ...TransportOption) http.RoundTripper {
-	t := &transport{base: base, attempts: 4, maxWait: 30 * time.Second, retry: idempotent}
+	t := &transport{base: base, patience: patience.Default(), retry: idempotent}
 	if base == nil {
 		t.base = http.DefaultTransport
 	}
-	for _, opt := range opts {
-		opt(t)
+	for _, set := range opts {
+		set(t)
+	}
+	t.patience.Check("httplimit")
+	if t.retry == nil {
+		panic("httplimit: WithRetry is nil")
 	}
 	return t
 }
@@ -35,12 +42,12 @@ func NewTransport(base http.RoundTripper, opts ...TransportOption) http.RoundTri
 // A TransportOption changes what the transport of [NewTransport] does.
 type TransportOption func(*transport)
 
-// WithMaxAttempts sets how often a request is sent at most, the first time included; default 4. Below 1 is 1.
-func WithMaxAttempts(n int) TransportOption { return func(t *transport) { t.attempts = n } }
+// WithMaxAttempts sets how often a request is sent at most, the first time included: 1 or more, default 4.
+func WithMaxAttempts(n int) TransportOption { return func(t *transport) { t.patience.Attempts = n } }
 
-// WithMaxWait sets how long a request is held back at most, over all attempts; default 30s. An answer that asks for more is
-// returned at once.
-func WithMaxWait(d time.Duration) TransportOption { return func(t *transport) { t.maxWait = d } }
+// WithMaxWait sets how long a request is held back at most, over all attempts: 0 or more, default 30s. An answer that asks for more
+// is returned at once.
+func WithMaxWait(d time.Duration) TransportOption { return func(t *transport) { t.patience.Wait = d } }
 
 // WithRetry says which requests may be sent again. By default those of an idempotent method (GET, HEAD, OPTIONS, TRACE, PUT,
 // DELETE; RFC 9110, section 9.2.2), or with a field Idempotency-Key or X-Idempotency-Key, as with net/http. A POST that this
@@ -57,40 +64,42 @@ func WithPacing() TransportOption { return func(t *transport) { t.pace = new(pac
 
 type transport struct {
 	base     http.RoundTripper
-	attempts int
-	maxWait  time.Duration
+	patience patience.Patience // of each request
 	retry    func(*http.Request) bool
 	pace     *pacer // nil if not asked for
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	patience := t.maxWait
+	left := t.patience
 	send := req
-	for attempt := 1; ; attempt++ {
-		held, err := t.hold(send, patience)
+	for {
+		held, err := t.hold(send, left.Wait)
 		if err != nil {
 			return nil, err
 		}
-		patience -= held
+		left.Wait -= held
 		resp, err := t.base.RoundTrip(send)
 		if err != nil {
 			return resp, err
 		}
 		t.pace.learn(send, resp)
-		wait, ok := advice(resp)
-		if !ok || attempt >= t.attempts || wait > patience || pastDeadline(req.Context(), wait) || !t.retry(req) {
+		told, ok := advice(resp)
+		if !ok || !t.retry(req) {
+			return resp, nil
+		}
+		wait, ok := left.Take(req.Context(), told)
+		if !ok {
 			return resp, nil
 		}
 		if send, ok = again(req); !ok {
 			return resp, nil
 		}
 		discard(resp.Body)
-		if err := sleep(req.Context(), wait); err != nil {
+		if !patience.Sleep(req.Context(), wait) {
 			closeBody(send)
-			return nil, err
+			return nil, context.Cause(req.Context())
 		}
-		patience -= wait
 	}
 }
 
@@ -102,14 +111,14 @@ func (t *transport) CloseIdleConnections() {
 }
 
 // hold waits until it is req's turn.
-func (t *transport) hold(req *http.Request, patience time.Duration) (time.Duration, error) {
-	wait := t.pace.turn(req, patience)
+func (t *transport) hold(req *http.Request, most time.Duration) (time.Duration, error) {
+	wait := t.pace.turn(req, most)
 	if wait <= 0 {
 		return 0, nil
 	}
-	if err := sleep(req.Context(), wait); err != nil {
+	if !patience.Sleep(req.Context(), wait) {
 		closeBody(req)
-		return 0, err
+		return 0, context.Cause(req.Context())
 	}
 	return wait, nil
 }
@@ -120,13 +129,7 @@ func advice(resp *http.Response) (time.Duration, bool) {
 		return 0, false
 	}
 	wait, ok := retryAfter(resp.Header, time.Now())
-	return jitter(max(wait, time.Second)), ok
-}
-
-// jitter lengthens d by 10 to 25 %. It never shortens, as who comes too early is refused again.
-func jitter(d time.Duration) time.Duration {
-	longer := d + time.Duration(float64(d)*(0.10+0.15*rand.Float64()))
-	return max(d, longer) // d, if that overflows
+	return max(wait, time.Second), ok
 }
 
 // again is req once more, with a body of its own.
@@ -168,22 +171,5 @@ func discard(body io.ReadCloser) {
 func closeBody(req *http.Request) {
 	if req.Body != nil {
 		_ = req.Body.Close()
-	}
-}
-
-func pastDeadline(ctx context.Context, wait time.Duration) bool {
-	deadline, ok := ctx.Deadline()
-	return ok && time.Until(deadline) < wait
-}
-
-// sleep returns the cause of ctx's end if that comes first, as net/http's transport does.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

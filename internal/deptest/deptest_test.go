@@ -49,12 +49,14 @@ var allowed = map[string][]string{
 
 	".": {"lease", "localbucket", "precheck", "quota", xsyncMap},
 
+	"internal/edgelog":    {"."},
+	"internal/patience":   {},
 	"internal/ratefields": {".", "quota"},
 
 	// Adapters import the root, never the reverse.
-	"httplimit": {".", "lease", "quota", httpsfv},
+	"httplimit": {".", "internal/edgelog", "internal/patience", "internal/ratefields", "lease", "quota", httpsfv},
 	"grpclimit": {
-		".", "internal/ratefields", "lease", "quota",
+		".", "internal/edgelog", "internal/patience", "internal/ratefields", "lease", "quota",
 		grpc, genproto + "/googleapis/rpc/errdetails", protobuf + "/protoadapt", protobuf + "/types/known/durationpb",
 	},
 	"metrics":        {".", "lease", "quota", prometheus},

@@ -3,6 +3,7 @@
 package ratefields
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"strconv"
@@ -19,52 +20,54 @@ const (
 	RetryAfterName = "retry-after"
 )
 
-// maxInteger is the largest Integer of a structured field: 15 digits. A capacity may be larger.
+// maxInteger is the largest Integer of a structured field: 15 digits (RFC 9651, section 3.3.1). A capacity may be larger.
 const maxInteger = 999_999_999_999_999
 
-// Policy is a list of one item, "class";q=capacity;w=seconds from empty to full. There is no w where nothing is refilled. It
-// is "" of an unlimited tenant.
-func Policy(class string, limit quota.Limit) string {
-	if limit.IsUnlimited() {
-		return ""
+// Known reports whether there are figures to tell of d: none of an unlimited tenant, and those of a degraded decision would be
+// made up.
+func Known(d *leaselimit.Decision) bool { return !d.Limit.IsUnlimited() && !d.Degraded() }
+
+// Left is what remains, from 0 to the capacity whatever an Allower says.
+func Left(d *leaselimit.Decision) int64 { return min(max(d.Remaining, 0), max(d.Limit.Capacity, 0)) }
+
+// AppendPolicy appends a list of one item, "class";q=capacity;w=seconds from empty to full. There is no w where that is 0, where
+// nothing is refilled, or not within 292 years.
+func AppendPolicy(b []byte, class string, limit quota.Limit) []byte {
+	b = appendItem(b, class, 'q', limit.Capacity)
+	if full, ok := Fill(limit, limit.Capacity); ok && full > 0 {
+		b = appendInteger(append(b, ";w="...), seconds(full))
 	}
-	var room [128]byte
-	b := item(room[:0], class, 'q', limit.Capacity)
-	if full, ok := Fill(limit, limit.Capacity); ok {
-		b = integer(append(b, ";w="...), Seconds(full))
-	}
-	return string(b)
+	return b
 }
 
-// Limit is a list of one item, "class";r=remaining;t=seconds in which what remains (1 at least) is refilled, so that a client
-// that spreads r over t keeps to the limit; of a refusal, t is RetryAfter. There is no t where nothing is refilled, or the call
-// can never pass. It is "" where the figures would be made up: of an unlimited tenant, and of a degraded decision.
-func Limit(d leaselimit.Decision) string {
-	if d.Limit.IsUnlimited() || d.Degraded() {
-		return ""
+// AppendLimit appends a list of one item, "class";r=remaining;t=seconds in which what remains (1 at least) is refilled, so that a
+// client that spreads r over t keeps to the limit; of a refusal, t is RetryAfter. There is no t where nothing is refilled, not
+// within 292 years, or the call can never pass.
+func AppendLimit(b []byte, d *leaselimit.Decision) []byte {
+	left := Left(d)
+	b = appendItem(b, d.Class, 'r', left)
+	t := RetryAfter(d)
+	if d.Allowed {
+		full, _ := Fill(d.Limit, max(1, left))
+		t = seconds(full)
 	}
-	left := min(max(d.Remaining, 0), d.Limit.Capacity)
-	var room [128]byte
-	b := item(room[:0], d.Class, 'r', left)
-	if wait := RetryAfter(d); wait != "" {
-		b = append(append(b, ";t="...), wait...)
-	} else if full, ok := Fill(d.Limit, max(1, left)); ok && d.Allowed {
-		b = integer(append(b, ";t="...), Seconds(full))
+	if t > 0 {
+		b = appendInteger(append(b, ";t="...), t)
 	}
-	return string(b)
+	return b
 }
 
-// RetryAfter is the wait of a refusal in whole seconds, rounded up, at least 1. It is "" if the call is allowed or can never
-// pass.
-func RetryAfter(d leaselimit.Decision) string {
+// RetryAfter is the wait of a refusal in whole seconds, rounded up, at least 1, so that who waits them is not too early. It is 0 if
+// the call is allowed or can never pass.
+func RetryAfter(d *leaselimit.Decision) int64 {
 	if d.Allowed || d.RetryAfter == leaselimit.Never {
-		return ""
+		return 0
 	}
-	return strconv.FormatInt(max(1, Seconds(d.RetryAfter)), 10)
+	return max(1, seconds(d.RetryAfter))
 }
 
 // Fill is how long the refill of tokens takes, rounded up. It reports false if they are never refilled, or not within 292
-// years.
+// years. It is exact: by way of a float64, 3 tokens at 3 a minute are 61 s.
 func Fill(limit quota.Limit, tokens int64) (time.Duration, bool) {
 	if limit.Refill <= 0 || limit.Per <= 0 || tokens < 0 {
 		return 0, false
@@ -76,11 +79,20 @@ func Fill(limit quota.Limit, tokens int64) (time.Duration, bool) {
 		return 0, false
 	}
 	d, _ := bits.Div64(hi, lo, uint64(limit.Refill))
-	return time.Duration(d), d <= math.MaxInt64
+	if d > math.MaxInt64 {
+		return 0, false
+	}
+	return time.Duration(d), true
 }
 
-// Seconds is d in whole seconds, rounded up.
-func Seconds(d time.Duration) int64 {
+// FillSeconds is Fill in whole seconds, rounded up.
+func FillSeconds(limit quota.Limit, tokens int64) (int64, bool) {
+	d, ok := Fill(limit, tokens)
+	return seconds(d), ok
+}
+
+// seconds is d in whole seconds, rounded up.
+func seconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
 		s++
@@ -88,10 +100,22 @@ func Seconds(d time.Duration) int64 {
 	return s
 }
 
-// item appends the begin of an item: a String and its first parameter. A class has no character that a String would escape.
-func item(b []byte, class string, param byte, n int64) []byte {
-	b = append(append(append(b, '"'), class...), '"', ';', param, '=')
-	return integer(b, n)
+// appendItem appends the begin of an item: a String and its first parameter. No class of a limiter has what has to be escaped, but
+// one of another Allower may; a line feed in it would end the header.
+func appendItem(b []byte, class string, param byte, n int64) []byte {
+	class = cmp.Or(class, "default")
+	b = append(b, '"')
+	for i := range len(class) {
+		switch c := class[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c > '~': // no String may have it
+			b = append(b, '_')
+		default:
+			b = append(b, c)
+		}
+	}
+	return appendInteger(append(b, '"', ';', param, '='), n)
 }
 
-func integer(b []byte, n int64) []byte { return strconv.AppendInt(b, min(n, maxInteger), 10) }
+func appendInteger(b []byte, n int64) []byte { return strconv.AppendInt(b, min(n, maxInteger), 10) }

@@ -3,6 +3,8 @@ package ratefields
 import (
 	"math"
 	"math/big"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,14 +20,12 @@ func TestPolicy(t *testing.T) {
 		`"export";q=3;w=60`:              quota.PerMinute(3, 3),
 		`"export";q=10;w=4`:              quota.PerSecond(3, 10),
 		`"export";q=5`:                   {Capacity: 5},
-		`"export";q=0;w=0`:               quota.PerSecond(1, 0),
-		`"export";q=0`:                   {},
+		`"export";q=0`:                   quota.PerSecond(1, 0),
 		`"export";q=999999999999999;w=1`: quota.PerSecond(quota.MaxTokens, quota.MaxTokens),
 		`"export";q=1000000000000`:       {Capacity: 1e12, Refill: 1, Per: time.Hour}, // beyond 292 years
-		``:                               quota.Unlimited,
 		`"export";q=100;w=1000`:          {Capacity: 100, Refill: 1, Per: 10 * time.Second},
 	} {
-		require.Equal(t, want, Policy("export", limit))
+		require.Equal(t, want, string(AppendPolicy(nil, "export", limit)))
 	}
 }
 
@@ -33,7 +33,7 @@ func TestLimit(t *testing.T) {
 	d := leaselimit.Decision{Class: "export", Limit: quota.PerSecond(2, 10), Source: leaselimit.SourceStore}
 	for _, tt := range []struct {
 		change      func(*leaselimit.Decision)
-		limit, wait string
+		limit, wait string // "" is none
 	}{
 		{func(d *leaselimit.Decision) { d.Allowed, d.Remaining = true, 10 }, `"export";r=10;t=5`, ""},
 		{func(d *leaselimit.Decision) { d.Allowed, d.Remaining = true, 3 }, `"export";r=3;t=2`, ""},
@@ -46,14 +46,21 @@ func TestLimit(t *testing.T) {
 		{func(d *leaselimit.Decision) { d.RetryAfter = 5 * time.Second }, `"export";r=0;t=5`, "5"},
 		{func(d *leaselimit.Decision) { d.RetryAfter, d.Remaining = leaselimit.Never, 7 }, `"export";r=7`, ""},
 		{func(d *leaselimit.Decision) { d.Allowed, d.Limit, d.Remaining = true, quota.Limit{Capacity: 3}, 2 }, `"export";r=2`, ""},
+		{func(d *leaselimit.Decision) { d.RetryAfter, d.Limit = leaselimit.Never, quota.Limit{Capacity: -1} }, `"export";r=0`, ""},
+		{func(d *leaselimit.Decision) { d.Allowed, d.Class, d.Limit = true, "", quota.Limit{} }, `"default";r=0`, ""},
+		{func(d *leaselimit.Decision) { d.Allowed, d.Class, d.Limit = true, "a\"\\\r\né", quota.Limit{} }, `"a\"\\____";r=0`, ""},
 		{func(d *leaselimit.Decision) { d.Allowed, d.Limit, d.Remaining = true, quota.Unlimited, math.MaxInt64 }, "", ""},
 		{func(d *leaselimit.Decision) { d.Allowed, d.Source = true, leaselimit.SourceFallback }, "", ""},
 		{func(d *leaselimit.Decision) { d.RetryAfter, d.Source = time.Second, leaselimit.SourceFallback }, "", "1"},
 	} {
 		d := d
 		tt.change(&d)
-		require.Equal(t, tt.limit, Limit(d), "%+v", d)
-		require.Equal(t, tt.wait, RetryAfter(d), "%+v", d)
+		require.Equal(t, tt.limit != "", Known(&d), "%+v", d)
+		if tt.limit != "" {
+			require.Equal(t, tt.limit, string(AppendLimit(nil, &d)), "%+v", d)
+		}
+		wait := RetryAfter(&d)
+		require.Equal(t, tt.wait, strings.TrimPrefix(strconv.FormatInt(wait, 10), "0"), "%+v", d)
 	}
 }
 
@@ -75,6 +82,8 @@ func TestFill(t *testing.T) {
 		require.Equal(t, want.IsInt64(), ok)
 		if ok {
 			require.Equal(t, want.Int64(), int64(got))
+			seconds, _ := FillSeconds(limit, tokens)
+			require.Equal(t, want.Add(want, big.NewInt(1e9-1)).Div(want, big.NewInt(1e9)).Int64(), seconds)
 		}
 	})
 }

@@ -32,6 +32,8 @@ type settings struct {
 	httpListen string
 	redis      string
 	prefix     string
+	tlsCert    string
+	tlsKey     string
 	drain      time.Duration
 	check      bool
 }
@@ -43,6 +45,8 @@ func setup(flags *flag.FlagSet) func(context.Context, []string, cli.Streams) err
 	flags.StringVar(&s.httpListen, "http", ":8080", "`address` of /metrics and /healthz")
 	flags.StringVar(&s.redis, "redis", "", "`address` of Redis, in memory if empty:\n"+dial.Usage)
 	flags.StringVar(&s.prefix, "prefix", "rl", "what the keys in Redis begin with, a `text`")
+	flags.StringVar(&s.tlsCert, "tls-cert", "", "`file` of a certificate, PEM: -listen then speaks TLS alone")
+	flags.StringVar(&s.tlsKey, "tls-key", "", "`file` of the key of -tls-cert, PEM")
 	flags.DurationVar(&s.drain, "drain", 10*time.Second, "how long calls under way may take once the end was asked for")
 	flags.BoolVar(&s.check, "check", false, "read the config file and end")
 	return func(ctx context.Context, args []string, out cli.Streams) error { return serve(ctx, s, args, out) }
@@ -54,6 +58,8 @@ func serve(ctx context.Context, s settings, args []string, out cli.Streams) erro
 		return cli.Usagef("there is nothing to say but flags: %q", args[0])
 	case s.configFile == "":
 		return cli.Usagef("-config is missing")
+	case (s.tlsCert == "") != (s.tlsKey == ""):
+		return cli.Usagef("-tls-cert and -tls-key go together")
 	case s.drain < 0:
 		return cli.Usagef("-drain is %v, must be 0 or more", s.drain)
 	}
@@ -77,9 +83,13 @@ func serve(ctx context.Context, s settings, args []string, out cli.Streams) erro
 		defer func() { _ = rdb.Close() }()
 		store = redisbucket.New(rdb, redisbucket.WithPrefix(s.prefix))
 	}
-	srv, err := newServer(s, c, store, log)
+	lims, err := newLimiters(c, store, log)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.configFile, err)
+	}
+	srv, err := newServer(s, c, lims, log)
+	if err != nil {
+		return err
 	}
 	if s.check {
 		_, err := fmt.Fprintf(out.Out, "%s: ok, %d classes, %d rules\n", s.configFile, len(c.Classes), len(c.Rules))

@@ -2,7 +2,7 @@ package serve
 
 import (
 	"math"
-	"strings"
+	"strconv"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -34,7 +34,10 @@ func response(decisions []leaselimit.Decision) *rls.RateLimitResponse {
 // describe says what is known of the limit.
 func describe(s *rls.RateLimitResponse_DescriptorStatus, d leaselimit.Decision) {
 	s.CurrentLimit = currentLimit(d.Class, d.Limit)
-	if d.Degraded() { // the figures would be made up
+	if d.Degraded() { // the figures would be made up, but for the wait of this process's share
+		if !d.Allowed && d.Policy == leaselimit.FailLocal {
+			s.DurationUntilReset = durationpb.New(d.RetryAfter)
+		}
 		return
 	}
 	s.LimitRemaining = uint32(min(max(d.Remaining, 0), math.MaxUint32))
@@ -86,24 +89,28 @@ func currentLimit(class string, l quota.Limit) *rls.RateLimitResponse_RateLimit 
 
 // headers are those for the client: an item for each limit, and the longest wait if something is refused.
 func headers(decisions []leaselimit.Decision) []*core.HeaderValue {
-	var policies, limits []string
+	var policies, limits []byte
 	last := leaselimit.Decision{Allowed: true} // the refusal that can pass last
-	for _, d := range decisions {
-		if text := ratefields.Limit(d); text != "" && d.Class != "" {
-			policies, limits = append(policies, ratefields.Policy(d.Class, d.Limit)), append(limits, text)
+	for i := range decisions {
+		d := &decisions[i]
+		if d.Class != "" && ratefields.Known(d) {
+			if len(limits) > 0 {
+				policies, limits = append(policies, ", "...), append(limits, ", "...)
+			}
+			policies, limits = ratefields.AppendPolicy(policies, d.Class, d.Limit), ratefields.AppendLimit(limits, d)
 		}
 		if !d.Allowed && (last.Allowed || d.RetryAfter > last.RetryAfter) {
-			last = d
+			last = *d
 		}
 	}
 	var h []*core.HeaderValue
-	add := func(name, value string) {
-		if value != "" {
-			h = append(h, &core.HeaderValue{Key: name, Value: value})
-		}
+	add := func(name, value string) { h = append(h, &core.HeaderValue{Key: name, Value: value}) }
+	if len(limits) > 0 {
+		add(ratefields.PolicyName, string(policies))
+		add(ratefields.LimitName, string(limits))
 	}
-	add(ratefields.PolicyName, strings.Join(policies, ", "))
-	add(ratefields.LimitName, strings.Join(limits, ", "))
-	add(ratefields.RetryAfterName, ratefields.RetryAfter(last))
+	if wait := ratefields.RetryAfter(&last); wait > 0 {
+		add(ratefields.RetryAfterName, strconv.FormatInt(wait, 10))
+	}
 	return h
 }

@@ -12,10 +12,9 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/cli"
-	"github.com/leaselimit/leaselimit/lease"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 )
@@ -30,20 +29,24 @@ type server struct {
 	log    *slog.Logger
 	lims   limiters
 	grpc   *grpc.Server
-	health *health.Server
+	health *healthServer
 	http   *http.Server
 	over   atomic.Bool // it drains
 }
 
-func newServer(s settings, c config, store lease.Store, log *slog.Logger) (*server, error) {
-	lims, err := newLimiters(c, store, log)
-	if err != nil {
-		return nil, err
-	}
-	srv := &server{settings: s, log: log, lims: lims, health: health.NewServer()}
-	srv.grpc = grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+func newServer(s settings, c config, lims limiters, log *slog.Logger) (*server, error) {
+	srv := &server{settings: s, log: log, lims: lims, health: newHealthServer()}
+	options := []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 		MinTime: 5 * time.Second, PermitWithoutStream: true, // proxies keep idle connections open
-	}))
+	})}
+	if s.tlsCert != "" {
+		tls, err := credentials.NewServerTLSFromFile(s.tlsCert, s.tlsKey)
+		if err != nil {
+			return nil, fmt.Errorf("-tls-cert, -tls-key: %w", err)
+		}
+		options = append(options, grpc.Creds(tls))
+	}
+	srv.grpc = grpc.NewServer(options...)
 	count := newCounts()
 	rls.RegisterRateLimitServiceServer(srv.grpc, &service{config: c, lims: lims, count: count})
 	grpc_health_v1.RegisterHealthServer(srv.grpc, srv.health)
@@ -99,10 +102,10 @@ func (s *server) run(ctx context.Context, out cli.Streams) error {
 	return err
 }
 
-// stop ends both servers. The HTTP one is the last, so that the end can be watched.
+// stop ends both servers. Whoever watches their health is told first. The HTTP one is the last, so that the end can be watched.
 func (s *server) stop(ctx context.Context) error {
 	s.over.Store(true)
-	s.health.Shutdown()
+	s.health.drain()
 	late := time.AfterFunc(s.drain, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	late.Stop()

@@ -273,21 +273,32 @@ func TestDrain(t *testing.T) {
 	for range 5 {
 		require.Equal(t, ok, g.ask(0, descriptor("tenant", "acme")).GetOverallCode())
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	watch, err := grpc_health_v1.NewHealthClient(g.cc).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-	require.NoError(t, err)
-	health, err := watch.Recv()
-	require.NoError(t, err)
-	require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, health.GetStatus())
+	watches := map[string]grpc_health_v1.Health_WatchClient{}
+	for service, want := range map[string]grpc_health_v1.HealthCheckResponse_ServingStatus{
+		"":        grpc_health_v1.HealthCheckResponse_SERVING,
+		"another": grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN,
+	} {
+		watch, err := grpc_health_v1.NewHealthClient(g.cc).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		require.NoError(t, err)
+		health, err := watch.Recv()
+		require.NoError(t, err)
+		require.Equal(t, want, health.GetStatus())
+		watches[service] = watch
+	}
 
 	server.Pause()
 	answered := g.askSlowly("other")
 	g.end()
-	health, err = watch.Recv()
-	require.NoError(t, err)
-	require.Equal(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING, health.GetStatus())
-	cancel() // a stream like any other
+	for service, watch := range watches { // they end, or the drain would take its minute
+		health, err := watch.Recv()
+		require.NoError(t, err)
+		require.Equal(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING, health.GetStatus())
+		for err == nil {
+			_, err = watch.Recv()
+		}
+		require.Equal(t, codes.Unavailable, status.Code(err), service)
+		require.ErrorContains(t, err, "draining")
+	}
 	require.Eventually(t, func() bool {
 		status, _ := g.get("/healthz")
 		return status == http.StatusServiceUnavailable
@@ -332,6 +343,20 @@ func TestRetryAfterOfSeveral(t *testing.T) {
 	}
 }
 
+// A refusal without the store has no figures, but for the wait of this process's share.
+func TestHP22_RefusedWithoutTheStore(t *testing.T) {
+	for policy, want := range map[leaselimit.FailurePolicy]time.Duration{leaselimit.FailLocal: 1500 * time.Millisecond, leaselimit.FailClosed: 0} {
+		answer := response([]leaselimit.Decision{{
+			Class: "x", Limit: quota.PerSecond(1, 5), Source: leaselimit.SourceFallback, Policy: policy, Remaining: 2,
+			RetryAfter: 1500 * time.Millisecond,
+		}})
+		require.Equal(t, over, answer.GetOverallCode())
+		require.Zero(t, answer.GetStatuses()[0].GetLimitRemaining())
+		require.Equal(t, want, answer.GetStatuses()[0].GetDurationUntilReset().AsDuration())
+		require.Equal(t, map[string]string{"retry-after": "2"}, headersOf(answer))
+	}
+}
+
 func TestUsage(t *testing.T) {
 	good := write(t, several)
 	for _, tt := range []struct {
@@ -342,6 +367,9 @@ func TestUsage(t *testing.T) {
 		{nil, cli.ExitUsage, "-config is missing"},
 		{[]string{"-config", good, "more"}, cli.ExitUsage, "nothing to say but flags"},
 		{[]string{"-config", good, "-drain", "-1s"}, cli.ExitUsage, "-drain is -1s, must be 0 or more"},
+		{[]string{"-config", good, "-tls-cert", good}, cli.ExitUsage, "-tls-cert and -tls-key go together"},
+		{[]string{"-config", good, "-tls-key", good}, cli.ExitUsage, "-tls-cert and -tls-key go together"},
+		{[]string{"-config", good, "-tls-cert", good, "-tls-key", good, "-check"}, cli.ExitFailed, "-tls-cert, -tls-key: tls: "},
 		{[]string{"-config", good, "-redis", "nowhere"}, cli.ExitUsage, "-redis: "},
 		{[]string{"-config", good + "x"}, cli.ExitFailed, "-config: open "},
 		{[]string{"-config", good, "-listen", "127.0.0.1:x"}, cli.ExitFailed, "-listen: "},
