@@ -46,7 +46,8 @@ type Config struct {
 	// It never limits callers that wait. At least LeaseSize.
 	MaxHold int64
 
-	// StoreTimeout is how long a call waits for the store before OnFailure decides; default 50ms. Below LeaseTTL.
+	// StoreTimeout is how long a call waits for the store before OnFailure decides; default 50ms. Below LeaseTTL. After 3
+	// failures in a row, or 1 s of them, no call waits until the store answers a probe within it.
 	StoreTimeout time.Duration
 
 	// OnFailure decides when the store does not; default FailLocal.
