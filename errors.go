@@ -14,6 +14,12 @@ var (
 	ErrInvalidCost = errors.New("leaselimit: cost must be 1 or more")
 	// ErrInvalidTenant is returned for the empty tenant.
 	ErrInvalidTenant = errors.New("leaselimit: tenant is empty")
+	// ErrInvalidCharges is returned by [AllowAll] for no charges, a charge without a limiter, and limiters over different stores.
+	ErrInvalidCharges = errors.New("leaselimit: invalid charges")
+	// ErrInvalidActual is returned by [Estimate.Settle] for a negative cost.
+	ErrInvalidActual = errors.New("leaselimit: actual cost must be 0 or more")
+	// ErrSettled is returned by [Estimate.Settle] from the second time on.
+	ErrSettled = errors.New("leaselimit: estimate is settled already")
 )
 
 // A RefusedError is returned by [Limiter.Wait] when waiting cannot help: the cost can never pass, or not before the

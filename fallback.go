@@ -15,6 +15,16 @@ const retryClosed = time.Second
 
 // fallback decides on a call that the store did not decide on. d has its class and limit.
 func (l *Limiter) fallback(d *Decision, t *tenant, cost int64) {
+	l.decideFallback(d, t, cost)
+	if d.Allowed {
+		l.count.allowedFallback.Add(1)
+	} else {
+		l.count.refusedFallback.Add(1)
+	}
+}
+
+// decideFallback is fallback without the counts.
+func (l *Limiter) decideFallback(d *Decision, t *tenant, cost int64) {
 	d.Source, d.Policy = SourceFallback, l.cfg.OnFailure
 	switch l.cfg.OnFailure {
 	case FailOpen:
@@ -23,11 +33,6 @@ func (l *Limiter) fallback(d *Decision, t *tenant, cost int64) {
 		d.RetryAfter = retryClosed
 	default:
 		d.Allowed, d.Remaining, d.RetryAfter = t.fallback.take(l.share(d.Limit), l.pool.Now(), cost)
-	}
-	if d.Allowed {
-		l.count.allowedFallback.Add(1)
-	} else {
-		l.count.refusedFallback.Add(1)
 	}
 }
 
@@ -108,6 +113,13 @@ func (f *fallback) retryLocked(s share, cost int64) time.Duration {
 		return Never - 1
 	}
 	return time.Duration(max(wait, float64(time.Millisecond)))
+}
+
+// give puts n tokens back, up to the share.
+func (f *fallback) give(s share, n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tokens = min(s.capacity, f.tokens+float64(n))
 }
 
 func (f *fallback) reset() {

@@ -20,6 +20,7 @@ type Limiter struct {
 	fixed *quota.Limit // the limit of every tenant, if Config.Limits is quota.Fixed
 	spent Decision     // a call that is allowed from a lease, but for Remaining, if Config.Limits is quota.Fixed
 	pool  *lease.Pool
+	store lease.Store
 
 	tenants tenants
 	count   counters
@@ -37,7 +38,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	l := &Limiter{cfg: cfg}
+	l := &Limiter{cfg: cfg, store: store}
 	opts := cfg.options()
 	opts.OnStore = l.storeChanged
 	l.pool = lease.NewPool(store, opts)

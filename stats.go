@@ -18,6 +18,8 @@ type Stats struct {
 	// Calls refused: by the pre-check, by the store, by the least distance between draws of a tenant (the one refusal that
 	// may be wrong about the store), by the failure policy, and for a cost above the capacity.
 	RefusedPrecheck, RefusedStore, RefusedFloor, RefusedFallback, RefusedNever int64
+	// RefusedTogether are calls of AllowAll that were refused by the limit of another limiter.
+	RefusedTogether int64
 	// Errors are calls that were not decided. Shadowed are refusals that Config.Shadow let pass.
 	Errors, Shadowed int64
 	// Waited are calls that waited for the store.
@@ -30,7 +32,7 @@ type Stats struct {
 	// Tokens, of leases: granted = spent + returned + lost + stranded + held, but for returns under way. Lost were
 	// returned without the store's word that they arrived; stranded expired unspent.
 	TokensGranted, TokensSpent, TokensReturned, TokensLost, TokensStranded, TokensHeld int64
-	// TokensWaiters were granted to calls that waited.
+	// TokensWaiters were granted to calls that waited, and charged by Estimate.Settle.
 	TokensWaiters int64
 
 	// Tenants are in memory now; Evicted made room for others, or had not been called for LeaseTTL or longer.
@@ -59,7 +61,7 @@ func (s Stats) Allowed() int64 {
 
 // Refused is the number of calls refused, with shadowed ones.
 func (s Stats) Refused() int64 {
-	return s.RefusedPrecheck + s.RefusedStore + s.RefusedFloor + s.RefusedFallback + s.RefusedNever
+	return s.RefusedPrecheck + s.RefusedStore + s.RefusedFloor + s.RefusedFallback + s.RefusedNever + s.RefusedTogether
 }
 
 // Undershoot is the number of tokens that were leased by this replica and that no caller got: stranded, or lost on the way
@@ -75,7 +77,7 @@ func (s Stats) Plus(o Stats) Stats {
 		&s.AllowedLease: o.AllowedLease, &s.AllowedStore: o.AllowedStore, &s.AllowedFallback: o.AllowedFallback,
 		&s.AllowedUnlimited: o.AllowedUnlimited, &s.RefusedPrecheck: o.RefusedPrecheck, &s.RefusedStore: o.RefusedStore,
 		&s.RefusedFloor: o.RefusedFloor, &s.RefusedFallback: o.RefusedFallback, &s.RefusedNever: o.RefusedNever,
-		&s.Errors: o.Errors, &s.Shadowed: o.Shadowed, &s.Waited: o.Waited,
+		&s.RefusedTogether: o.RefusedTogether, &s.Errors: o.Errors, &s.Shadowed: o.Shadowed, &s.Waited: o.Waited,
 		&s.Draws: o.Draws, &s.DrawFailures: o.DrawFailures, &s.LateDraws: o.LateDraws, &s.Returns: o.Returns,
 		&s.TokensGranted: o.TokensGranted, &s.TokensSpent: o.TokensSpent, &s.TokensReturned: o.TokensReturned,
 		&s.TokensLost: o.TokensLost, &s.TokensStranded: o.TokensStranded, &s.TokensHeld: o.TokensHeld,
@@ -99,7 +101,7 @@ func (s Stats) Plus(o Stats) Stats {
 type counters struct {
 	allowedStore, allowedFallback, unlimited    atomic.Int64
 	refusedStore, refusedFloor, refusedFallback atomic.Int64
-	never, errors, shadowed                     atomic.Int64
+	never, together, errors, shadowed           atomic.Int64
 }
 
 // spent is what holders know of calls decided from memory.
@@ -117,7 +119,7 @@ func (l *Limiter) Stats() Stats {
 	s := Stats{
 		AllowedStore: c.allowedStore.Load(), AllowedFallback: c.allowedFallback.Load(), AllowedUnlimited: c.unlimited.Load(),
 		RefusedStore: c.refusedStore.Load(), RefusedFloor: c.refusedFloor.Load(),
-		RefusedFallback: c.refusedFallback.Load(), RefusedNever: c.never.Load(),
+		RefusedFallback: c.refusedFallback.Load(), RefusedNever: c.never.Load(), RefusedTogether: c.together.Load(),
 		Errors: c.errors.Load(), Shadowed: c.shadowed.Load(), Waited: p.Waited.Load(),
 		Draws: p.Draws.Load(), DrawFailures: p.Failures.Load(), LateDraws: p.Late.Load(), Returns: p.ReturnCalls.Load(),
 		TokensGranted: p.SurplusTokens.Load(), TokensReturned: p.Returned.Load(), TokensLost: p.ReturnLost.Load(),

@@ -84,6 +84,9 @@ func (h *Holder) Peek(ctx context.Context, limit quota.Limit) (Result, error) {
 	return r, nil
 }
 
+// Remaining is how many tokens are left as far as this replica knows.
+func (h *Holder) Remaining() int64 { return h.remaining(h.pool.clock.now()) }
+
 // Reset fills the shared bucket up and forgets what was known of it.
 func (h *Holder) Reset(ctx context.Context) error {
 	_, err := await(ctx, h, "reset", func(ctx context.Context) (struct{}, error) {

@@ -110,7 +110,7 @@ func (h *Holder) drawLocked(now int64) *draw {
 		h.pressLocked(d, now)
 		return nil
 	}
-	h.reportLocked(&d.req)
+	d.req.Reports = h.reportLocked()
 	d.sent = h.pool.clock.exact()
 	return d
 }
@@ -153,6 +153,7 @@ func (h *Holder) land(d *draw, g Grant, err error) {
 	}
 	h.mu.failure, h.mu.failures, h.mu.nextAsk = nil, 0, 0
 	h.pool.rtt.observe(now - d.sent)
+	h.mu.heard = heard{at: g.At, local: now}
 	h.pool.count.WaiterTokens.Add(g.Waiters)
 	h.pool.count.SurplusTokens.Add(g.Surplus)
 	h.creditLocked(d, &g, now)

@@ -54,6 +54,8 @@ type Holder struct {
 	refused refusals
 	extra   atomic.Int64 // see addExtra
 
+	tried atomic.Int64 // tokens in Parts that are not decided yet
+
 	key Key
 	due due
 
@@ -80,6 +82,7 @@ type state struct {
 
 	pressed *time.Timer // set while the replica is pressed
 
+	heard      heard
 	meter      meter
 	paid       int64 // waiters' tokens spent
 	demand     demand
@@ -291,6 +294,11 @@ func (h *Holder) decideLocked(now, cost int64, rounds int, queued bool) (answer,
 		}
 		return answer{result: r}, true
 	}
+	return h.judgeLocked(now, cost, rounds, queued)
+}
+
+// judgeLocked is decideLocked for a call that the leases in hand do not cover.
+func (h *Holder) judgeLocked(now, cost int64, rounds int, queued bool) (answer, bool) {
 	switch {
 	case h.pool.closed.Load():
 		return answer{err: ErrClosed}, true
@@ -314,7 +322,7 @@ func (h *Holder) decideLocked(now, cost int64, rounds int, queued bool) (answer,
 		h.pool.count.Failed(ReasonCrowded).Add(1)
 		return answer{err: errCrowded}, true
 	}
-	r = Result{Verdict: RefusedFloor}
+	r := Result{Verdict: RefusedFloor}
 	switch {
 	case rounds >= maxRounds:
 		r.Verdict = RefusedRounds

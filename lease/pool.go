@@ -97,7 +97,7 @@ func NewPool(store Store, opts Options) *Pool {
 // Counters count what the pool's holders did. What they spent each holder knows (Holder.Spent). Every surplus token goes one
 // way: SurplusTokens = spent + held + Returned + ReturnLost + Stranded, but for returns under way.
 type Counters struct {
-	Draws         atomic.Int64 // calls to Acquire
+	Draws         atomic.Int64 // calls to Acquire and Take
 	Failures      atomic.Int64 // of them, failed
 	ReturnCalls   atomic.Int64 // calls to Return
 	WaiterTokens  atomic.Int64 // granted to waiting callers

@@ -37,8 +37,8 @@ type meter struct {
 // meterLocked brings the meter up to date.
 func (h *Holder) meterLocked(now int64) {
 	m := &h.mu.meter
-	admitted := h.spentLocked() + h.mu.paid
-	m.level += float64(max(0, admitted-m.seen))
+	admitted := h.spentLocked() + h.mu.paid - h.tried.Load()
+	m.level += float64(admitted - m.seen) // less, where some were given back
 	m.level = max(0, m.level-float64(now-m.at)*h.Limit().PerMillisecond()/1e6)
 	m.peak = max(m.peak, m.level)
 	m.at, m.seen = now, admitted
@@ -74,14 +74,15 @@ func (h *Holder) spentLocked() int64 {
 	return n
 }
 
-// reportLocked puts on the request what was spent and not yet reported, and forgets it: a report is sent at most once.
-func (h *Holder) reportLocked(req *AcquireRequest) {
+// reportLocked gives what was spent and not yet reported, and forgets it: a report is sent at most once.
+func (h *Holder) reportLocked() (reports [2]Report) {
 	for l := range h.local.All() {
 		spent := l.Spent()
 		h.oweLocked(l.Epoch(), spent-l.Reported)
 		l.Reported = spent
 	}
-	req.Reports, h.mu.owed = h.mu.owed, [2]Report{}
+	reports, h.mu.owed = h.mu.owed, [2]Report{}
+	return reports
 }
 
 // outLocked is how much of this replica's surplus the store counts as out, as far as this replica knows.

@@ -118,11 +118,19 @@ type Charge struct {
 	Key   Key
 	Terms Terms
 	Cost  int64 // 1 or more
+
+	// Owe says that the cost is of what was done already: it is charged in any case and refuses nothing. It may take the
+	// bucket into debt, of one capacity at most; the rest is forgiven.
+	Owe bool
+
+	// Reports say what was spent of earlier surplus of this bucket, as in an AcquireRequest.
+	Reports [2]Report
 }
 
 // TakeReply answers a Take.
 type TakeReply struct {
 	Allowed bool
+	At      float64 // when it was decided, in ms of the store's clock
 	Levels  []Level // one for each charge
 }
 

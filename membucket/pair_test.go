@@ -149,6 +149,14 @@ func (w *world) step(ctx context.Context, op op, key lease.Key, terms lease.Term
 				charges = append(charges, lease.Charge{Key: w.keys[ref%classes], Terms: terms, Cost: op.n[i] + 1})
 			}
 		}
+		for i := range charges {
+			charges[i].Owe = (op.held+int64(i))%3 == 1
+			for j := range charges[i].Reports {
+				if g, ok := w.past(op.refs[j]); ok && w.keys[g.key] == charges[i].Key {
+					charges[i].Reports[j] = lease.Report{Epoch: g.Epoch + op.skew, Tokens: op.n[j]}
+				}
+			}
+		}
 		a, errA := w.model.Take(ctx, charges)
 		b, errB := w.redis.Take(ctx, charges)
 		return same(a, errA, b, errB)

@@ -104,29 +104,38 @@ func (s *Store) take(charges []lease.Charge) lease.TakeReply {
 		bucket
 
 		cost, wait float64
+		owe        bool
 	}
 	now := s.clock()
 	buckets := make(map[lease.Key]*charged, len(charges))
-	allowed := true
 	for _, c := range charges {
 		b := buckets[c.Key]
 		if b == nil {
 			b = &charged{bucket: s.load(c.Key, now, wire.TermsOf(c.Terms))}
 			buckets[c.Key] = b
 		}
+		for _, r := range c.Reports {
+			b.settle(float64(r.Epoch), float64(r.Tokens))
+		}
 		b.cost += float64(c.Cost)
-		allowed = allowed && b.tokens+epsilon >= b.cost
+		b.owe = b.owe || c.Owe
+	}
+	allowed := true
+	for _, b := range buckets {
+		if !b.owe {
+			b.wait = b.retry(b.cost)
+		}
+		allowed = allowed && b.wait == 0
 	}
 	for key, b := range buckets {
-		b.wait = b.retry(b.cost)
 		if allowed {
-			b.tokens -= b.cost
+			b.tokens = max(-b.capacity, b.tokens-b.cost)
 		}
 		if allowed || b.dirty {
 			s.save(key, b.bucket)
 		}
 	}
-	reply := lease.TakeReply{Allowed: allowed, Levels: make([]lease.Level, len(charges))}
+	reply := lease.TakeReply{Allowed: allowed, At: now, Levels: make([]lease.Level, len(charges))}
 	for i, c := range charges {
 		b := buckets[c.Key]
 		reply.Levels[i] = lease.Level{Tokens: b.tokens, RetryAfter: wire.Wait(b.wait)}

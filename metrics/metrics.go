@@ -81,6 +81,7 @@ func collect(ch chan<- prometheus.Metric, class string, s leaselimit.Stats) {
 	count(decisions, s.RefusedFloor, "floor", refused)
 	count(decisions, s.RefusedFallback, "fallback", refused)
 	count(decisions, s.RefusedNever, "capacity", refused)
+	count(decisions, s.RefusedTogether, "together", refused)
 	count(undecided, s.Errors)
 	count(shadowed, s.Shadowed)
 	count(waited, s.Waited)

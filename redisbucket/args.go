@@ -12,8 +12,12 @@ import (
 func acquireArgs(r lease.AcquireRequest) []any {
 	args := appendTerms(make([]any, 0, 15), r.Terms)
 	args = append(args, r.Terms.Share, r.Min, r.Need, r.Want, float(wire.Millis(r.Horizon)), r.Replicas, r.Held)
-	for _, report := range r.Reports {
-		args = append(args, report.Epoch, report.Tokens)
+	return appendReports(args, r.Reports)
+}
+
+func appendReports(args []any, reports [2]lease.Report) []any {
+	for _, r := range reports {
+		args = append(args, r.Epoch, r.Tokens)
 	}
 	return args
 }
@@ -23,9 +27,10 @@ func returnArgs(r lease.Return) []any {
 }
 
 func takeArgs(charges []lease.Charge) []any {
-	args := make([]any, 0, 5*len(charges))
+	args := make([]any, 0, 10*len(charges))
 	for _, c := range charges {
-		args = append(appendTerms(args, c.Terms), c.Cost)
+		args = append(appendTerms(args, c.Terms), c.Cost, c.Owe)
+		args = appendReports(args, c.Reports)
 	}
 	return args
 }

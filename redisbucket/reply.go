@@ -68,14 +68,15 @@ func parseReturn(v any, item lease.Return) error {
 	return f.err
 }
 
-// parseTake reads {allowed, level1, retry1, .., leveln, retryn}.
+// parseTake reads {allowed, at, level1, retry1, .., leveln, retryn}.
 func parseTake(v any, charges []lease.Charge) (lease.TakeReply, error) {
-	f, err := newFields(v, 1+2*len(charges))
+	f, err := newFields(v, 2+2*len(charges))
 	if err != nil {
 		return lease.TakeReply{}, err
 	}
 	r := lease.TakeReply{
 		Allowed: f.count("allowed", 1) == 1,
+		At:      f.float("at"),
 		Levels:  make([]lease.Level, len(charges)),
 	}
 	passes := true

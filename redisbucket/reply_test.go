@@ -86,20 +86,22 @@ func TestParseGrant(t *testing.T) {
 
 func TestParseTheOthers(t *testing.T) {
 	charges := []lease.Charge{{Terms: asked().Terms, Cost: 1}, {Terms: asked().Terms, Cost: 2}}
-	r, err := parseTake([]any{int64(0), "1.5", "0", "1", "100"}, charges)
+	r, err := parseTake([]any{int64(0), "2.5", "1.5", "0", "1", "100"}, charges)
 	require.NoError(t, err)
-	assert.Equal(t, lease.TakeReply{Levels: []lease.Level{
+	assert.Equal(t, lease.TakeReply{At: 2.5, Levels: []lease.Level{
 		{Tokens: 1.5}, {Tokens: 1, RetryAfter: 100 * time.Millisecond},
 	}}, r)
 	for _, v := range []any{
 		nil, int64(1),
 		[]any{},
-		[]any{int64(1), "1", "0"},
-		[]any{int64(2), "1", "0", "1", "0"},
-		[]any{int64(1), "1", "0", "1", "5"},
-		[]any{int64(0), "1", "0", "1", "0"},
-		[]any{int64(1), "1", "0", "1", nil},
-		[]any{true, "1", "0", "1", "0"},
+		[]any{int64(1), "5", "1", "0"},
+		[]any{int64(2), "5", "1", "0", "1", "0"},
+		[]any{int64(1), "5", "1", "0", "1", "5"},
+		[]any{int64(0), "5", "1", "0", "1", "0"},
+		[]any{int64(1), "5", "1", "0", "1", nil},
+		[]any{int64(1), "NaN", "1", "0", "1", "0"},
+		[]any{int64(1), "1", "0", "1", "0"},
+		[]any{true, "5", "1", "0", "1", "0"},
 	} {
 		_, err := parseTake(v, charges)
 		assert.ErrorIs(t, err, errReply, "%v", v)

@@ -41,9 +41,13 @@ func Acquire(r lease.AcquireRequest) error {
 	case r.Held < 0:
 		return fmt.Errorf("Held is %d, must not be negative", r.Held)
 	}
-	for _, report := range r.Reports {
-		if report.Tokens < 0 {
-			return fmt.Errorf("Reports say %d tokens, must not be negative", report.Tokens)
+	return reports(r.Reports)
+}
+
+func reports(rs [2]lease.Report) error {
+	for _, r := range rs {
+		if r.Tokens < 0 {
+			return fmt.Errorf("Reports say %d tokens, must not be negative", r.Tokens)
 		}
 	}
 	return nil
@@ -77,6 +81,9 @@ func Take(charges []lease.Charge) error {
 		}
 		if c.Key.Tenant != charges[0].Key.Tenant {
 			return errors.New("charges are of more than one tenant")
+		}
+		if err := reports(c.Reports); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,0 +1,434 @@
+package leaselimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/leaselimit/leaselimit/lease"
+)
+
+// A Charge is what a call of [AllowAll] spends of one limit. One Limiter may be charged more than once: its costs add up.
+type Charge struct {
+	Limiter *Limiter
+	Cost    int64
+}
+
+// AllowAll decides whether tenant may spend all of the charges now, and spends them if so: all or none. It is for calls that
+// several limits have to let pass, such as a tenant's total and its "export" class. With leases in hand for all of them it
+// decides from memory. What is missing is taken from the store in one trip, for which the call waits as [Limiter.AllowN] does,
+// at most the shortest Config.StoreTimeout. A refusal charges nothing.
+//
+// The Decision is on the whole. A refusal is that of the limit whose RetryAfter is the longest, and Class names it. If the call
+// is allowed, it is that of the limit with the fewest tokens remaining, or of one that would refuse but for Config.Shadow; its
+// Source says whether the call waited for the store, or is degraded, for any of the limits.
+//
+// A limiter with Config.Shadow refuses nothing: it is charged alone, after the others. Where the store does not answer, the
+// OnFailure of each limiter decides for it. Of each limiter the call is counted once.
+//
+// An error means what it means for AllowN. The limiters must be over the same store, or it is [ErrInvalidCharges].
+func AllowAll(ctx context.Context, tenant string, charges ...Charge) (Decision, error) {
+	return allowAll(ctx, tenant, nil, charges)
+}
+
+// AllowAllInto is AllowAll that also tells what each limit had to say: into[i], of the limit of charges[i], is allowed unless that
+// limit refuses, whatever the others do. Of a limit that nobody asked because another had refused already, it is as far as is known
+// here. into must be as long as charges, and is not to be read after an error.
+func AllowAllInto(ctx context.Context, tenant string, into []Decision, charges ...Charge) (Decision, error) {
+	if len(into) != len(charges) {
+		return Decision{}, fmt.Errorf("%w: into has %d elements, must have one for each of %d", ErrInvalidCharges, len(into), len(charges))
+	}
+	return allowAll(ctx, tenant, into, charges)
+}
+
+// part is one limiter's part of a call of AllowAll.
+type part struct {
+	lease.Part
+
+	lim    *Limiter
+	tenant *tenant
+	state  partState
+	d      Decision // final once it is refused, or the whole is allowed
+}
+
+type partState uint8
+
+const (
+	partOpen     partState = iota // the store has to be asked
+	partFree                      // passes and takes nothing: unlimited, or shadowed
+	partTaken                     // has taken its cost from leases or the store
+	partFallback                  // the failure policy lets it pass
+	partRefused
+)
+
+// inline is how many parts need no allocation.
+const inline = 4
+
+func allowAll(ctx context.Context, tenant string, into []Decision, charges []Charge) (Decision, error) {
+	var room [inline]part
+	parts, err := merge(room[:0], charges)
+	if err != nil {
+		return Decision{}, err
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.Limit, err = p.lim.admit(ctx, tenant, p.Cost); err != nil {
+			others(parts, i)
+			return Decision{}, err
+		}
+	}
+	open, refused := tryAll(parts, tenant)
+	if open && !refused {
+		// On a copy: what a goroutine may look at is allocated.
+		slow := slices.Clone(parts)
+		if err := askAll(ctx, slow, tenant); err != nil {
+			return Decision{}, err
+		}
+		return decided(slow, into, charges), nil
+	}
+	return decided(parts, into, charges), nil
+}
+
+// merge makes one part for each limiter.
+func merge(parts []part, charges []Charge) ([]part, error) {
+	if len(charges) == 0 {
+		return nil, fmt.Errorf("%w: there are none", ErrInvalidCharges)
+	}
+	for i, c := range charges {
+		if c.Limiter == nil {
+			return nil, fmt.Errorf("%w: the limiter of charge %d is nil", ErrInvalidCharges, i)
+		}
+		if c.Limiter != charges[0].Limiter && !sameStore(c.Limiter.store, charges[0].Limiter.store) {
+			return nil, fmt.Errorf("%w: the limiters of charges 0 and %d are over different stores", ErrInvalidCharges, i)
+		}
+		at := slices.IndexFunc(parts, func(p part) bool { return p.lim == c.Limiter })
+		if at < 0 {
+			at = len(parts)
+			parts = append(parts, part{lim: c.Limiter})
+			parts[at].Cost = c.Cost
+			continue
+		}
+		p := &parts[at]
+		switch {
+		case c.Cost < 1 || p.Cost < 1:
+			p.Cost = 0 // not valid, whatever the sum
+		case c.Cost > math.MaxInt64-p.Cost:
+			p.Cost = math.MaxInt64
+		default:
+			p.Cost += c.Cost
+		}
+	}
+	return parts, nil
+}
+
+// sameStore compares two stores, whose type need not be comparable.
+func sameStore(a, b lease.Store) bool {
+	ta, tb := reflect.TypeOf(a), reflect.TypeOf(b)
+	return ta == tb && ta.Comparable() && a == b
+}
+
+// others counts an error of part i for the other limiters, too.
+func others(parts []part, i int) {
+	for j := range parts {
+		if j != i {
+			parts[j].lim.count.errors.Add(1)
+		}
+	}
+}
+
+// tryAll decides on each part from memory, as far as memory can. open is set if there is one that it cannot.
+func tryAll(parts []part, tenant string) (open, refused bool) {
+	for i := range parts {
+		p := &parts[i]
+		p.try(tenant)
+		open = open || p.state == partOpen
+		refused = refused || p.state == partRefused
+	}
+	return open, refused
+}
+
+func (p *part) try(tenant string) {
+	l := p.lim
+	p.d.Class, p.d.Limit = l.cfg.Class, p.Limit
+	switch {
+	case p.Limit.IsUnlimited():
+		p.d.Allowed, p.d.Source, p.d.Remaining = true, SourceLease, math.MaxInt64
+		p.state = partFree
+		return
+	case p.Cost > p.Limit.Capacity:
+		l.count.never.Add(1)
+		p.d.Source, p.d.RetryAfter = SourcePrecheck, Never
+		p.refuse()
+		return
+	}
+	p.tenant = l.tenants.load(tenant)
+	if p.tenant == nil {
+		return
+	}
+	p.Holder = &p.tenant.holder
+	if p.Try() {
+		p.tenant.touch()
+		p.settle()
+	}
+}
+
+// settle takes over the Result of the part, if it has one.
+func (p *part) settle() {
+	switch {
+	case p.Result.Allowed():
+		p.state = partTaken
+	case p.Result.Verdict != 0:
+		p.d = Decision{}
+		p.lim.fill(&p.d, &p.Limit, p.Result)
+		p.state = partRefused
+		if p.d.Shadowed {
+			p.state = partFree
+		}
+	}
+}
+
+// refuse is the end of a part that d refuses, but for Config.Shadow.
+func (p *part) refuse() {
+	p.state = partRefused
+	if p.lim.shadow(&p.d); p.d.Shadowed {
+		p.state = partFree
+	}
+}
+
+// decided is the decision on the whole. It undoes what was taken for a call that is refused.
+func decided(parts []part, into []Decision, charges []Charge) Decision {
+	refused := false
+	for i := range parts {
+		refused = refused || parts[i].state == partRefused
+	}
+	for i := range parts {
+		if refused {
+			parts[i].undo()
+		} else {
+			parts[i].keep()
+		}
+	}
+	for i := range into {
+		at := slices.IndexFunc(parts, func(p part) bool { return p.lim == charges[i].Limiter })
+		into[i] = parts[at].d
+	}
+	if refused {
+		return longest(parts)
+	}
+	return tightest(parts)
+}
+
+// keep makes final that the part passes.
+func (p *part) keep() {
+	switch p.state {
+	case partTaken:
+		p.Keep()
+		p.d = Decision{}
+		p.lim.fill(&p.d, &p.Limit, p.Result)
+	case partFallback:
+		p.lim.count.allowedFallback.Add(1)
+	case partFree:
+		if !p.d.Shadowed {
+			p.lim.count.unlimited.Add(1)
+		}
+	}
+}
+
+// undo gives back what the part took for a call that another refuses.
+func (p *part) undo() {
+	if p.state == partRefused || p.d.Shadowed {
+		return // has been counted
+	}
+	p.lim.count.together.Add(1)
+	p.d.Allowed = true
+	switch p.state {
+	case partTaken:
+		p.d.Source = SourceLease
+		if p.Result.Verdict == lease.FromStore {
+			p.d.Source = SourceStore
+		}
+		p.Undo()
+		p.d.Remaining = min(p.Limit.Capacity, p.Result.Remaining+p.Cost)
+	case partFallback:
+		if p.lim.cfg.OnFailure == FailLocal {
+			p.tenant.fallback.give(p.lim.share(p.Limit), p.Cost)
+			p.d.Remaining += p.Cost
+		}
+	case partOpen:
+		p.d.Source, p.d.Remaining = SourceLease, p.Limit.Capacity
+		if p.tenant != nil {
+			p.d.Remaining = p.Holder.Remaining()
+		}
+	}
+}
+
+// longest is the refusal that can pass last.
+func longest(parts []part) (d Decision) {
+	for i := range parts {
+		if p := &parts[i]; p.state == partRefused && (d.Source == 0 || p.d.RetryAfter > d.RetryAfter) {
+			d = p.d
+		}
+	}
+	return d
+}
+
+// tightest is the decision of the part that has least left, or that is shadowed, with what has to be said of the others.
+func tightest(parts []part) Decision {
+	best := &parts[0]
+	var source Source
+	var policy FailurePolicy
+	for i := range parts {
+		p := &parts[i]
+		if p.d.Shadowed != best.d.Shadowed {
+			if p.d.Shadowed {
+				best = p
+			}
+		} else if p.d.Remaining < best.d.Remaining {
+			best = p
+		}
+		if !p.d.Shadowed && p.d.Source > source {
+			source, policy = p.d.Source, p.d.Policy
+		}
+	}
+	d := best.d
+	if source == SourceFallback || (!d.Shadowed && source > d.Source) {
+		d.Source, d.Policy = source, policy
+	}
+	return d
+}
+
+// askAll decides on the parts that memory could not decide on: the real ones together, then each shadowed one.
+func askAll(ctx context.Context, parts []part, tenant string) error {
+	err := ctx.Err()
+	for i := range parts {
+		parts[i].Hold()
+	}
+	if err == nil {
+		err = askParts(ctx, parts, tenant)
+	}
+	if err == nil {
+		return nil
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.state == partTaken {
+			p.Undo()
+		}
+		if p.state == partFallback && p.lim.cfg.OnFailure == FailLocal {
+			p.tenant.fallback.give(p.lim.share(p.Limit), p.Cost)
+		}
+		if p.state != partRefused && !p.d.Shadowed {
+			p.lim.count.errors.Add(1)
+		}
+	}
+	if errors.Is(err, lease.ErrClosed) {
+		return ErrClosed
+	}
+	return undecided(err)
+}
+
+func askParts(ctx context.Context, parts []part, tenant string) error {
+	var together, shadows []*part
+	for i := range parts {
+		switch p := &parts[i]; {
+		case p.state != partOpen:
+		case p.lim.cfg.Shadow:
+			shadows = append(shadows, p)
+		default:
+			together = append(together, p)
+		}
+	}
+	if err := ask(ctx, together, tenant); err != nil {
+		return err
+	}
+	for _, p := range together {
+		if p.state == partRefused {
+			return nil
+		}
+	}
+	for _, p := range shadows {
+		if err := ask(ctx, []*part{p}, tenant); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask decides on parts, all or nothing: by what is known of each, then by the store.
+func ask(ctx context.Context, parts []*part, tenant string) error {
+	for {
+		asked, err := judge(parts, tenant)
+		if err == nil && len(asked) > 0 {
+			err = take(ctx, asked)
+		}
+		if !errors.Is(err, lease.ErrRetired) { // evicted meanwhile
+			return err
+		}
+	}
+}
+
+// judge finds the parts for the store to decide on, none if one is refused without.
+func judge(parts []*part, tenant string) (asked []*part, err error) {
+	for _, p := range parts {
+		if p.state != partOpen {
+			continue
+		}
+		p.tenant = p.lim.tenants.get(tenant, p.Limit)
+		p.tenant.touch()
+		p.Part = lease.Part{Holder: &p.tenant.holder, Limit: p.Limit, Cost: p.Cost}
+		switch err := p.Judge(); {
+		case errors.Is(err, lease.ErrRetired), errors.Is(err, lease.ErrClosed):
+			return nil, err
+		case err != nil:
+			p.failed(err)
+		}
+		p.settle()
+	}
+	for _, p := range parts {
+		switch p.state {
+		case partRefused:
+			return nil, nil
+		case partOpen:
+			asked = append(asked, p)
+		}
+	}
+	return asked, nil
+}
+
+// take has the store decide on parts.
+func take(ctx context.Context, parts []*part) error {
+	shares := make([]*lease.Part, len(parts))
+	for i, p := range parts {
+		own := p.Part // its own: a late answer may come to it when the part is long decided
+		shares[i] = &own
+	}
+	err := lease.Take(ctx, shares)
+	var failure *lease.StoreError
+	if errors.As(err, &failure) {
+		for _, p := range parts {
+			p.failed(err)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i, p := range parts {
+		p.Part = *shares[i]
+		p.settle()
+	}
+	return nil
+}
+
+// failed has the failure policy decide on the part.
+func (p *part) failed(err error) {
+	p.lim.warnOfBucket(err)
+	p.lim.decideFallback(&p.d, p.tenant, p.Cost)
+	if p.state = partFallback; !p.d.Allowed {
+		p.lim.count.refusedFallback.Add(1)
+		p.refuse()
+	}
+}
