@@ -160,6 +160,7 @@ func (s *storeState) failed(l *Limiter, err error) {
 	}
 	if (n >= downAfter || now-s.since.Load() >= downFor) && s.logged.CompareAndSwap(false, true) {
 		line("leaselimit: store does not answer")
+		l.cfg.Observer.stateChanged(true, reason)
 	}
 }
 
@@ -171,5 +172,6 @@ func (s *storeState) answered(l *Limiter, r lease.Result) {
 	s.failures.Store(0)
 	if s.logged.CompareAndSwap(true, false) {
 		l.cfg.Logger.Info("leaselimit: store answers again", slog.String("class", l.cfg.Class))
+		l.cfg.Observer.stateChanged(false, "")
 	}
 }

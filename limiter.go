@@ -21,6 +21,8 @@ type Limiter struct {
 	spent Decision     // a call that is allowed from a lease, but for Remaining, if Config.Limits is quota.Fixed
 	pool  *lease.Pool
 
+	sampled bool // Config.Observer wants to see decisions
+
 	tenants tenants
 	count   counters
 	state   storeState
@@ -38,6 +40,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{cfg: cfg, pool: lease.NewPool(store, cfg.options())}
+	l.sampled = cfg.Observer != nil && cfg.Observer.Decided != nil
 	if limit, ok := quota.FixedLimit(cfg.Limits); ok {
 		l.fixed = &limit
 		l.spent = Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit}
@@ -52,6 +55,9 @@ func (l *Limiter) Class() string { return l.cfg.Class }
 // Allow is AllowN with a cost of 1.
 func (l *Limiter) Allow(ctx context.Context, tenant string) (d Decision, err error) {
 	err = l.decide(ctx, tenant, 1, &d)
+	if l.sampled {
+		l.sample(ctx, tenant, 1, &d, err)
+	}
 	return d, err
 }
 
@@ -63,6 +69,9 @@ func (l *Limiter) Allow(ctx context.Context, tenant string) (d Decision, err err
 // answer is no error: Config.OnFailure decides. A cost above the capacity is refused, with RetryAfter [Never].
 func (l *Limiter) AllowN(ctx context.Context, tenant string, cost int64) (d Decision, err error) {
 	err = l.decide(ctx, tenant, cost, &d)
+	if l.sampled {
+		l.sample(ctx, tenant, cost, &d, err)
+	}
 	return d, err
 }
 
@@ -168,6 +177,8 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 		case err == nil:
 			l.state.answered(l, r)
 			l.fill(d, &limit, r)
+			t.slow.decided(r.Verdict)
+			l.cfg.Observer.refused(name, cost, d)
 			return nil
 		case errors.Is(err, lease.ErrRetired): // evicted between the two lines above
 			continue
@@ -178,6 +189,7 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 		}
 		l.state.failed(l, err)
 		l.fallback(d, t, cost)
+		t.slow.failedOver(d.Allowed)
 		l.shadow(d)
 		return nil
 	}

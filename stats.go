@@ -31,6 +31,8 @@ type Stats struct {
 	// TokensWaiters were granted to calls that waited.
 	TokensWaiters int64
 
+	// Replicas is Config.Replicas: how many replicas share the limits, 0 if it is unknown.
+	Replicas int
 	// Tenants are in memory now; Evicted made room.
 	Tenants, Evicted int64
 	// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than
@@ -79,6 +81,7 @@ func (s Stats) Plus(o Stats) Stats {
 	}
 	s.Overshoot, s.MaxOvershoot = max(s.Overshoot, o.Overshoot), max(s.MaxOvershoot, o.MaxOvershoot)
 	s.ClockLag = max(s.ClockLag, o.ClockLag)
+	s.Replicas = max(s.Replicas, o.Replicas)
 	s.Degraded = s.Degraded || o.Degraded
 	return s
 }
@@ -109,7 +112,7 @@ func (l *Limiter) Stats() Stats {
 		Draws: p.Draws.Load(), DrawFailures: p.Failures.Load(), LateDraws: p.Late.Load(), Returns: p.ReturnCalls.Load(),
 		TokensGranted: p.SurplusTokens.Load(), TokensReturned: p.Returned.Load(), TokensLost: p.ReturnLost.Load(),
 		TokensStranded: p.Stranded.Load(), TokensWaiters: p.WaiterTokens.Load(),
-		MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(), Degraded: l.state.down(),
+		Replicas: l.cfg.Replicas, MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(), Degraded: l.state.down(),
 	}
 	ts := &l.tenants
 	ts.mu.Lock()
