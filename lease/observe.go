@@ -46,6 +46,15 @@ type CallStats struct {
 	Latency Latency          // of all, failed ones too, seen from here
 }
 
+// Add adds the calls of o, which are of the same operation.
+func (s *CallStats) Add(o *CallStats) {
+	s.OK += o.OK
+	for reason, n := range o.Failed {
+		s.Failed[reason] += n
+	}
+	s.Latency.Add(&o.Latency)
+}
+
 // A CallError is a call to the store that failed.
 type CallError struct {
 	At     time.Time
