@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -197,8 +198,8 @@ func (p *Pool) Errors() []CallError {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := make([]CallError, 0, len(o.last))
-	for i := len(o.last) - 1; i >= 0; i-- {
-		all = append(all, o.last[i])
+	for _, e := range slices.Backward(o.last) {
+		all = append(all, e)
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"time"
 
 	"github.com/leaselimit/leaselimit"
@@ -70,12 +71,9 @@ func (b both) Write(m *dto.Metric) error {
 }
 
 func histogram(d *prometheus.Desc, l *lease.Latency, op string) prometheus.Metric {
-	classic, fine := map[float64]uint64{}, map[int]int64{}
+	classic, fine := map[float64]uint64{}, maps.Collect(l.Fine)
 	for i, bound := range lease.LatencyBounds {
 		classic[bound.Seconds()] = uint64(l.Under[i])
-	}
-	for i, n := range l.Fine {
-		fine[i] = n
 	}
 	n, sum := uint64(l.Count), l.Sum.Seconds()
 	native, err := prometheus.NewConstNativeHistogram(d, n, sum, fine, nil, uint64(l.Zero), lease.LatencySchema, lease.LatencyZero,
