@@ -73,6 +73,10 @@ type Config struct {
 
 	// Logger gets one line for each change of state; default slog.Default().
 	Logger *slog.Logger
+
+	// Observer, if set, is told what happens off the hot path: calls to the store, evictions, changes of state. It must not be
+	// changed after New.
+	Observer *Observer
 }
 
 // FailurePolicy decides on calls while the store does not answer. Leases in hand are spent under every policy, and every
@@ -159,6 +163,9 @@ func (c Config) validate() error {
 	check(c.MaxTenants >= 1, "MaxTenants", c.MaxTenants, "1 or more")
 	check(c.CoarseClock == 0 || (c.CoarseClock >= 50*time.Microsecond && c.CoarseClock <= c.LeaseTTL/100),
 		"CoarseClock", c.CoarseClock, "0, or 50us to LeaseTTL/100")
+	if o := c.Observer; o != nil && o.Decided != nil {
+		check(o.Sample >= 1, "Observer.Sample", o.Sample, "1 or more where Observer.Decided is set")
+	}
 	if c.Limits != nil {
 		if l, ok := quota.FixedLimit(c.Limits); ok {
 			if err := l.Validate(); err != nil {
@@ -187,5 +194,6 @@ func (c *Config) options() lease.Options {
 		Timeout:      c.StoreTimeout,
 		Replicas:     c.Replicas,
 		Coarse:       c.CoarseClock,
+		Hooks:        c.Observer.hooks(),
 	}
 }

@@ -135,9 +135,11 @@ const tenantLine = int64(10 * time.Second)
 func (l *Limiter) storeChanged(cause *lease.StoreError, lasted time.Duration) {
 	if cause == nil {
 		l.cfg.Logger.Info("leaselimit: store answers again", slog.String("class", l.cfg.Class), slog.Duration("after", lasted))
+		l.cfg.Observer.stateChanged(false, "")
 		return
 	}
 	l.warn("leaselimit: store does not answer", cause)
+	l.cfg.Observer.stateChanged(true, cause.Reason)
 }
 
 // warnOfBucket logs, now and then, a fault of a single bucket, which says nothing about the store.

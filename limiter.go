@@ -22,6 +22,8 @@ type Limiter struct {
 	pool  *lease.Pool
 	store lease.Store
 
+	sampled bool // Config.Observer wants to see decisions
+
 	tenants tenants
 	count   counters
 	warned  atomic.Int64 // when a fault of a single bucket was logged
@@ -42,6 +44,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	opts := cfg.options()
 	opts.OnStore = l.storeChanged
 	l.pool = lease.NewPool(store, opts)
+	l.sampled = cfg.Observer != nil && cfg.Observer.Decided != nil
 	if limit, ok := quota.FixedLimit(cfg.Limits); ok {
 		l.fixed = &limit
 		l.spent = Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit}
@@ -56,6 +59,9 @@ func (l *Limiter) Class() string { return l.cfg.Class }
 // Allow is AllowN with a cost of 1.
 func (l *Limiter) Allow(ctx context.Context, tenant string) (d Decision, err error) {
 	err = l.decide(ctx, tenant, 1, &d)
+	if l.sampled {
+		l.sample(ctx, tenant, 1, &d, err)
+	}
 	return d, err
 }
 
@@ -67,6 +73,9 @@ func (l *Limiter) Allow(ctx context.Context, tenant string) (d Decision, err err
 // answer is no error: Config.OnFailure decides. A cost above the capacity is refused, with RetryAfter [Never].
 func (l *Limiter) AllowN(ctx context.Context, tenant string, cost int64) (d Decision, err error) {
 	err = l.decide(ctx, tenant, cost, &d)
+	if l.sampled {
+		l.sample(ctx, tenant, cost, &d, err)
+	}
 	return d, err
 }
 
@@ -171,6 +180,8 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 		switch {
 		case err == nil:
 			l.fill(d, &limit, r)
+			t.slow.decided(r.Verdict)
+			l.cfg.Observer.refused(name, cost, d)
 			return nil
 		case errors.Is(err, lease.ErrRetired): // evicted between the two lines above
 			continue
@@ -181,6 +192,7 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 		}
 		l.warnOfBucket(err)
 		l.fallback(d, t, cost)
+		t.slow.failedOver(d.Allowed)
 		l.shadow(d)
 		return nil
 	}

@@ -35,6 +35,8 @@ type Stats struct {
 	// TokensWaiters were granted to calls that waited, and charged by Estimate.Settle.
 	TokensWaiters int64
 
+	// Replicas is Config.Replicas: how many replicas share the limits, 0 if it is unknown.
+	Replicas int
 	// Tenants are in memory now; Evicted made room for others, or had not been called for LeaseTTL or longer.
 	Tenants, Evicted int64
 	// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than
@@ -95,6 +97,7 @@ func (s Stats) Plus(o Stats) Stats {
 		sum[reason] += n
 	}
 	s.Failures = sum
+	s.Replicas = max(s.Replicas, o.Replicas)
 	return s
 }
 
@@ -124,7 +127,8 @@ func (l *Limiter) Stats() Stats {
 		Draws: p.Draws.Load(), DrawFailures: p.Failures.Load(), LateDraws: p.Late.Load(), Returns: p.ReturnCalls.Load(),
 		TokensGranted: p.SurplusTokens.Load(), TokensReturned: p.Returned.Load(), TokensLost: p.ReturnLost.Load(),
 		TokensStranded: p.Stranded.Load(), TokensWaiters: p.WaiterTokens.Load(),
-		MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(), Failures: make(map[lease.Reason]int64),
+		Replicas: l.cfg.Replicas, MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(),
+		Failures: make(map[lease.Reason]int64),
 	}
 	for _, reason := range lease.Reasons() {
 		s.Failures[reason] = p.Failed(reason).Load()

@@ -36,7 +36,7 @@ func TestStatsPlusAddsEveryField(t *testing.T) {
 	v := reflect.ValueOf(&a).Elem()
 	for i := range v.NumField() {
 		switch f := v.Field(i); f.Kind() {
-		case reflect.Int64:
+		case reflect.Int64, reflect.Int:
 			f.SetInt(int64(i + 1))
 		case reflect.Float64:
 			f.SetFloat(0.5)
@@ -51,7 +51,7 @@ func TestStatsPlusAddsEveryField(t *testing.T) {
 		switch sum.Field(i).Interface().(type) {
 		case int64:
 			assert.Equal(t, int64(2*(i+1)), sum.Field(i).Int(), sum.Type().Field(i).Name)
-		case time.Duration: // the larger one
+		case time.Duration, int: // the larger one
 			assert.Equal(t, int64(i+1), sum.Field(i).Int(), sum.Type().Field(i).Name)
 		}
 	}

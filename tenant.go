@@ -26,12 +26,18 @@ func (l *Limiter) Tenant(tenant string) *Tenant { return &Tenant{limiter: l, nam
 // Allow is AllowN with a cost of 1.
 func (t *Tenant) Allow(ctx context.Context) (d Decision, err error) {
 	err = t.decide(ctx, 1, &d)
+	if t.limiter.sampled {
+		t.limiter.sample(ctx, t.name, 1, &d, err)
+	}
 	return d, err
 }
 
 // AllowN is [Limiter.AllowN] for this tenant.
 func (t *Tenant) AllowN(ctx context.Context, cost int64) (d Decision, err error) {
 	err = t.decide(ctx, cost, &d)
+	if t.limiter.sampled {
+		t.limiter.sample(ctx, t.name, cost, &d, err)
+	}
 	return d, err
 }
 
@@ -73,6 +79,7 @@ type tenant struct {
 	used     atomic.Bool // since the clock hand last passed
 	holder   lease.Holder
 	fallback fallback
+	slow     callsSlow
 }
 
 // touch marks t as in use. It writes only if it has to, so that a hot tenant's line stays shared.
@@ -197,6 +204,7 @@ func (ts *tenants) evictLocked(t *tenant) {
 	ts.byName.Delete(t.holder.Key().Tenant)
 	tokens, calls, refused := t.holder.Retire()
 	ts.mu.evicted++
+	ts.limiter.cfg.Observer.evicted(t.holder.Key().Tenant)
 	ts.mu.retired.add(tokens, calls, refused)
 }
 

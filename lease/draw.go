@@ -201,7 +201,7 @@ func (h *Holder) creditLocked(d *draw, g *Grant, now int64) {
 	})
 	switch {
 	case now >= l.Deadline(), h.pool.jumps.Load() != d.jumps:
-		h.pool.count.Stranded.Add(g.Surplus)
+		h.pool.stranded(h.key, g.Surplus)
 	case h.mu.closed || h.terms.Load().Limit != d.req.Terms.Limit:
 		h.giveBackLocked([]*localbucket.Lease{l})
 	default:

@@ -27,6 +27,7 @@ type Options struct {
 	// OnStore, if set, is called when the store has ceased to answer, with why, and when it answers again, with nil and how
 	// long it did not: one at a time, in turns, under no lock.
 	OnStore func(cause *StoreError, lasted time.Duration)
+	Hooks   Hooks
 }
 
 // Terms are the terms of a bucket with this limit under these options.
@@ -62,13 +63,14 @@ func (o *Options) window() time.Duration {
 // NewPool starts nothing. A Pool runs goroutines only for draws and returns under way, and timers only while leases are
 // held; after Close there are none.
 type Pool struct {
-	store Store
-	opts  Options
-	clock clock
-	count Counters
-	rtt   peak
-	jumps atomic.Int64 // of the wall clock: times that the machine was suspended
-	terms atomic.Pointer[Terms]
+	store    Store // is observed
+	opts     Options
+	clock    clock
+	count    Counters
+	rtt      peak
+	observed *observed
+	jumps    atomic.Int64 // of the wall clock: times that the machine was suspended
+	terms    atomic.Pointer[Terms]
 
 	ctx    context.Context // of every call to the store; done when Close gives up waiting
 	cancel context.CancelFunc
@@ -85,7 +87,8 @@ type Pool struct {
 
 // NewPool returns a Pool over store.
 func NewPool(store Store, opts Options) *Pool {
-	p := &Pool{store: store, opts: opts}
+	o := &observed{store: store, hooks: opts.Hooks}
+	p := &Pool{store: o, observed: o, opts: opts}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.clock.init(opts.Coarse)
 	p.returns.pool = p

@@ -126,7 +126,7 @@ func (h *Holder) endLocked(l *localbucket.Lease) (unspent, unreported int64) {
 func (h *Holder) pruneLocked(now int64) {
 	for _, l := range h.local.Remove(func(l *localbucket.Lease) bool { return l.Left() == 0 || now >= l.Deadline() }) {
 		unspent, spent := h.endLocked(l)
-		h.pool.count.Stranded.Add(unspent)
+		h.pool.stranded(h.key, unspent)
 		h.oweLocked(l.Epoch(), spent)
 	}
 }
@@ -151,7 +151,7 @@ func (h *Holder) strand() {
 	defer h.mu.Unlock()
 	for _, l := range h.local.Remove(func(*localbucket.Lease) bool { return true }) {
 		unspent, spent := h.endLocked(l)
-		h.pool.count.Stranded.Add(unspent)
+		h.pool.stranded(h.key, unspent)
 		h.oweLocked(l.Epoch(), spent)
 	}
 }

@@ -61,16 +61,34 @@ func TestMC7_SeriesDoNotDependOnTenants(t *testing.T) {
 	assert.Equal(t, before, testutil.CollectAndCount(c))
 }
 
-func TestOB3_TwoLimiters(t *testing.T) {
+func TestOB3_TwoLimitersInOneRegistry(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	require.NoError(t, reg.Register(metrics.NewCollector(limiter(t, "a"), limiter(t, "b"), limiter(t, "a"))))
+	a, b, c := limiter(t, "a"), limiter(t, "b"), limiter(t, "a")
+	require.NoError(t, reg.Register(metrics.NewCollector(a)))
+	require.NoError(t, reg.Register(metrics.NewCollector(b)), "the class tells them apart")
+	require.Error(t, reg.Register(metrics.NewCollector(c)), "the same class is told apart, not mixed in")
+	other := prometheus.WrapRegistererWith(prometheus.Labels{"limiter": "c"}, prometheus.NewRegistry())
+	require.NoError(t, other.Register(metrics.NewCollector(c)))
 	_, err := reg.Gather()
 	require.NoError(t, err)
-	require.Error(t, reg.Register(metrics.NewCollector()), "a second collector is told apart, not mixed in")
+	one := prometheus.NewPedanticRegistry()
+	require.NoError(t, one.Register(metrics.NewCollector(a, b, c)), "limiters of one class add up in one collector")
+	_, err = one.Gather()
+	require.NoError(t, err)
 }
 
 func TestNames(t *testing.T) {
-	problems, err := testutil.CollectAndLint(metrics.NewCollector(limiter(t, "a")))
+	lim := limiter(t, "a")
+	_, err := lim.Allow(t.Context(), "tenant")
+	require.NoError(t, err)
+	cache, err := quota.NewCache(quota.Fixed(quota.PerSecond(1, 1)), quota.CacheOptions{})
+	require.NoError(t, err)
+	t.Cleanup(cache.Close)
+	tenants, err := metrics.NewTenantCollector(metrics.TenantOptions{Top: 5}, lim)
+	require.NoError(t, err)
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(metrics.NewCollector(lim), tenants, metrics.NewQuotaCollector("tiers", cache))
+	problems, err := testutil.GatherAndLint(reg)
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 }

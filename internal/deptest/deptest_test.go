@@ -60,6 +60,7 @@ var allowed = map[string][]string{
 		grpc, genproto + "/googleapis/rpc/errdetails", protobuf + "/protoadapt", protobuf + "/types/known/durationpb",
 	},
 	"metrics":        {".", "lease", "quota", prometheus},
+	"debugpage":      {".", "lease"},
 	"quota/sqlquota": {"quota"},
 	"quota/pgnotify": {pgx},
 }
@@ -82,6 +83,7 @@ var never = map[string][]string{
 	"httplimit": {redis, prometheus, grpc, genproto, protobuf, envoy},
 	"grpclimit": {redis, prometheus, envoy},
 	"metrics":   {redis, grpc, genproto, envoy},
+	"debugpage": {redis, prometheus, grpc, genproto, protobuf, envoy},
 
 	"quota/sqlquota": {redis, prometheus, grpc, pgx},
 }
