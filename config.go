@@ -46,7 +46,8 @@ type Config struct {
 	// It never limits callers that wait. At least LeaseSize.
 	MaxHold int64
 
-	// StoreTimeout is how long a call waits for the store before OnFailure decides; default 50ms. Below LeaseTTL.
+	// StoreTimeout is how long a call waits for the store before OnFailure decides; default 50ms. Below LeaseTTL. After 3
+	// failures in a row, or 1 s of them, no call waits until the store answers a probe within it.
 	StoreTimeout time.Duration
 
 	// OnFailure decides when the store does not; default FailLocal.
@@ -57,14 +58,15 @@ type Config struct {
 	Replicas int
 
 	// MaxTenants is the most tenants that are kept in memory, the least used making room; default 100_000. A tenant that
-	// made room loses nothing but a round trip: its leases are returned and its bucket is in the store.
+	// made room loses nothing but a round trip: its leases are returned and its bucket is in the store. Tenants that are not
+	// called for one to three LeaseTTL leave memory by themselves.
 	MaxTenants int
 
 	// Shadow lets every call pass: refusals are decided and counted, and marked Shadowed.
 	Shadow bool
 
 	// CoarseClock is the resolution of a clock that is read from memory for every spend and every refusal, and is taken off
-	// the trust window twice. 0, the default, reads the machine's clock. 50us to LeaseTTL/10. It costs a goroutine until
+	// the trust window twice. 0, the default, reads the machine's clock. 50us to LeaseTTL/100. It costs a goroutine until
 	// Close. Where that goroutine does not get to run in time (Stats.ClockLag), up to 64 tokens of a lease may be spent
 	// past its window, and a refusal may be late by as much as the clock had never been before.
 	CoarseClock time.Duration
@@ -155,8 +157,8 @@ func (c Config) validate() error {
 	check(c.OnFailure <= FailClosed, "OnFailure", c.OnFailure, "FailLocal, FailOpen or FailClosed")
 	check(c.Replicas >= 0, "Replicas", c.Replicas, "0 or more")
 	check(c.MaxTenants >= 1, "MaxTenants", c.MaxTenants, "1 or more")
-	check(c.CoarseClock == 0 || (c.CoarseClock >= 50*time.Microsecond && c.CoarseClock <= c.LeaseTTL/10),
-		"CoarseClock", c.CoarseClock, "0, or 50us to LeaseTTL/10")
+	check(c.CoarseClock == 0 || (c.CoarseClock >= 50*time.Microsecond && c.CoarseClock <= c.LeaseTTL/100),
+		"CoarseClock", c.CoarseClock, "0, or 50us to LeaseTTL/100")
 	if c.Limits != nil {
 		if l, ok := quota.FixedLimit(c.Limits); ok {
 			if err := l.Validate(); err != nil {

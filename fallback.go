@@ -1,11 +1,9 @@
 package leaselimit
 
 import (
-	"errors"
 	"log/slog"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/leaselimit/leaselimit/lease"
@@ -118,58 +116,30 @@ func (f *fallback) reset() {
 	f.known = false
 }
 
-// storeState is what a limiter thinks of its store, to log one line for each change. One slow answer is not worth a line: it
-// takes downAfter draws that fail in a row, or downFor of them.
-type storeState struct {
-	failures atomic.Int64 // draws, since the last answer
-	since    atomic.Int64 // when the first of them failed
-	last     atomic.Pointer[lease.StoreError]
-	logged   atomic.Bool  // that the store is down
-	lastLine atomic.Int64 // when a fault of a single tenant was logged
-}
+// tenantLine is the least distance between two lines about faults of single tenants.
+const tenantLine = int64(10 * time.Second)
 
-const (
-	downAfter  = 3
-	downFor    = int64(time.Second)
-	tenantLine = int64(10 * time.Second) // least distance between two lines about faults of single tenants
-)
-
-// down reports whether the last draw failed.
-func (s *storeState) down() bool { return s.failures.Load() > 0 }
-
-// failed is told that a call met a draw that failed.
-func (s *storeState) failed(l *Limiter, err error) {
-	reason, now := lease.ReasonOf(err), l.pool.Now()
-	line := func(text string) {
-		l.cfg.Logger.Warn(text, slog.String("class", l.cfg.Class), slog.String("reason", string(reason)),
-			slog.String("policy", l.cfg.OnFailure.String()), slog.Any("error", err))
-	}
-	if reason == lease.ReasonWrongType || reason == lease.ReasonMalformed {
-		// One bucket's fault says nothing about the store.
-		last := s.lastLine.Load()
-		if (last == 0 || now-last > tenantLine) && s.lastLine.CompareAndSwap(last, now+1) {
-			line("leaselimit: a bucket cannot be used")
-		}
+// storeChanged logs that the store has ceased to answer, or answers again. There is one line for each change.
+func (l *Limiter) storeChanged(cause *lease.StoreError, lasted time.Duration) {
+	if cause == nil {
+		l.cfg.Logger.Info("leaselimit: store answers again", slog.String("class", l.cfg.Class), slog.Duration("after", lasted))
 		return
 	}
-	n := s.failures.Load()
-	if se, ok := errors.AsType[*lease.StoreError](err); !ok || s.last.Swap(se) != se { // not only another call of the same draw
-		if n = s.failures.Add(1); n == 1 {
-			s.since.Store(now)
-		}
+	l.warn("leaselimit: store does not answer", cause)
+}
+
+// warnOfBucket logs, now and then, a fault of a single bucket, which says nothing about the store.
+func (l *Limiter) warnOfBucket(err error) {
+	if r := lease.ReasonOf(err); r != lease.ReasonWrongType && r != lease.ReasonMalformed {
+		return
 	}
-	if (n >= downAfter || now-s.since.Load() >= downFor) && s.logged.CompareAndSwap(false, true) {
-		line("leaselimit: store does not answer")
+	now, last := l.pool.Now(), l.warned.Load()
+	if (last == 0 || now-last > tenantLine) && l.warned.CompareAndSwap(last, now+1) {
+		l.warn("leaselimit: a bucket cannot be used", err)
 	}
 }
 
-// answered is told that the store decided on a call.
-func (s *storeState) answered(l *Limiter, r lease.Result) {
-	if s.failures.Load() == 0 || (r.Verdict != lease.FromStore && r.Verdict != lease.RefusedStore) {
-		return
-	}
-	s.failures.Store(0)
-	if s.logged.CompareAndSwap(true, false) {
-		l.cfg.Logger.Info("leaselimit: store answers again", slog.String("class", l.cfg.Class))
-	}
+func (l *Limiter) warn(text string, err error) {
+	l.cfg.Logger.Warn(text, slog.String("class", l.cfg.Class), slog.String("reason", string(lease.ReasonOf(err))),
+		slog.String("policy", l.cfg.OnFailure.String()), slog.Any("error", err))
 }

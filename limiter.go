@@ -23,7 +23,7 @@ type Limiter struct {
 
 	tenants tenants
 	count   counters
-	state   storeState
+	warned  atomic.Int64 // when a fault of a single bucket was logged
 	closed  atomic.Bool
 }
 
@@ -37,7 +37,10 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	l := &Limiter{cfg: cfg, pool: lease.NewPool(store, cfg.options())}
+	l := &Limiter{cfg: cfg}
+	opts := cfg.options()
+	opts.OnStore = l.storeChanged
+	l.pool = lease.NewPool(store, opts)
 	if limit, ok := quota.FixedLimit(cfg.Limits); ok {
 		l.fixed = &limit
 		l.spent = Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit}
@@ -166,7 +169,6 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 		r, err := t.holder.Spend(ctx, limit, cost)
 		switch {
 		case err == nil:
-			l.state.answered(l, r)
 			l.fill(d, &limit, r)
 			return nil
 		case errors.Is(err, lease.ErrRetired): // evicted between the two lines above
@@ -176,7 +178,7 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return l.undecided(d, undecided(err))
 		}
-		l.state.failed(l, err)
+		l.warnOfBucket(err)
 		l.fallback(d, t, cost)
 		l.shadow(d)
 		return nil
@@ -285,7 +287,7 @@ func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
 	case errors.Is(err, lease.ErrClosed):
 		return Decision{}, l.failed(ErrClosed)
 	}
-	l.state.failed(l, err)
+	l.warnOfBucket(err)
 	return l.peekFallback(t, limit), nil
 }
 
@@ -315,6 +317,7 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 // still answered; later calls return [ErrClosed]. Closing again waits for the first Close and returns nil.
 func (l *Limiter) Close(ctx context.Context) error {
 	l.closed.Store(true)
+	l.tenants.stop()
 	if err := l.pool.Close(ctx, l.tenants.holders); err != nil {
 		return fmt.Errorf("leaselimit: close: %w", err)
 	}

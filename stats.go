@@ -2,9 +2,11 @@ package leaselimit
 
 import (
 	"context"
+	"maps"
 	"sync/atomic"
 	"time"
 
+	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
 )
 
@@ -31,7 +33,7 @@ type Stats struct {
 	// TokensWaiters were granted to calls that waited.
 	TokensWaiters int64
 
-	// Tenants are in memory now; Evicted made room.
+	// Tenants are in memory now; Evicted made room for others, or had not been called for LeaseTTL or longer.
 	Tenants, Evicted int64
 	// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than
 	// capacity + refill*t of one tenant: the most of those in memory, measured with each draw, never above the truth.
@@ -42,8 +44,12 @@ type Stats struct {
 	// resolutions it puts off refusals that may be wrong by as much, and the machine is too busy for its resolution.
 	ClockLag time.Duration
 
-	// Degraded reports that the last draw failed, so that Config.OnFailure decides on calls that no lease covers.
-	Degraded bool
+	// Failures are the calls to the store that failed, by reason; every reason is there. DrawFailures counts draws alone.
+	Failures map[lease.Reason]int64
+	// Degraded reports that the last call to the store failed. BreakerOpen reports that the breaker is open: no call waits for
+	// the store, and Config.OnFailure decides on those that no lease covers. DegradedFor is how long it was open, in all.
+	Degraded, BreakerOpen bool
+	DegradedFor           time.Duration
 }
 
 // Allowed is the number of calls allowed, but for shadowed ones.
@@ -63,7 +69,7 @@ func (s Stats) Undershoot() int64 { return s.TokensStranded + s.TokensLost }
 // StoreCalls is the number of calls to the store.
 func (s Stats) StoreCalls() int64 { return s.Draws + s.Returns }
 
-// Plus is the sum of the counts of s and o, the larger of their overshoots and lags, and degraded if one of them is.
+// Plus is the sum of the counts of s and o, the larger of their overshoots, lags and times, and degraded if one of them is.
 func (s Stats) Plus(o Stats) Stats {
 	for sum, n := range map[*int64]int64{
 		&s.AllowedLease: o.AllowedLease, &s.AllowedStore: o.AllowedStore, &s.AllowedFallback: o.AllowedFallback,
@@ -79,7 +85,14 @@ func (s Stats) Plus(o Stats) Stats {
 	}
 	s.Overshoot, s.MaxOvershoot = max(s.Overshoot, o.Overshoot), max(s.MaxOvershoot, o.MaxOvershoot)
 	s.ClockLag = max(s.ClockLag, o.ClockLag)
-	s.Degraded = s.Degraded || o.Degraded
+	s.Degraded, s.BreakerOpen = s.Degraded || o.Degraded, s.BreakerOpen || o.BreakerOpen
+	s.DegradedFor = max(s.DegradedFor, o.DegradedFor)
+	sum := make(map[lease.Reason]int64, len(s.Failures))
+	maps.Copy(sum, s.Failures)
+	for reason, n := range o.Failures {
+		sum[reason] += n
+	}
+	s.Failures = sum
 	return s
 }
 
@@ -109,8 +122,13 @@ func (l *Limiter) Stats() Stats {
 		Draws: p.Draws.Load(), DrawFailures: p.Failures.Load(), LateDraws: p.Late.Load(), Returns: p.ReturnCalls.Load(),
 		TokensGranted: p.SurplusTokens.Load(), TokensReturned: p.Returned.Load(), TokensLost: p.ReturnLost.Load(),
 		TokensStranded: p.Stranded.Load(), TokensWaiters: p.WaiterTokens.Load(),
-		MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(), Degraded: l.state.down(),
+		MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(), Failures: make(map[lease.Reason]int64),
 	}
+	for _, reason := range lease.Reasons() {
+		s.Failures[reason] = p.Failed(reason).Load()
+	}
+	state := l.pool.StoreState()
+	s.Degraded, s.BreakerOpen, s.DegradedFor = state.Failing, state.Open, state.Down
 	ts := &l.tenants
 	ts.mu.Lock()
 	sum := ts.mu.retired

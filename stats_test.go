@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/membucket"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/stretchr/testify/assert"
@@ -39,6 +40,8 @@ func TestStatsPlusAddsEveryField(t *testing.T) {
 			f.SetInt(int64(i + 1))
 		case reflect.Float64:
 			f.SetFloat(0.5)
+		case reflect.Map:
+			f.Set(reflect.ValueOf(map[lease.Reason]int64{lease.ReasonOOM: 2}))
 		default:
 			f.SetBool(true)
 		}
@@ -54,6 +57,8 @@ func TestStatsPlusAddsEveryField(t *testing.T) {
 	}
 	sumOfOne := leaselimit.Stats{}.Plus(a)
 	assert.True(t, sumOfOne.Degraded)
+	assert.True(t, sumOfOne.BreakerOpen)
+	assert.Equal(t, map[lease.Reason]int64{lease.ReasonOOM: 4}, a.Plus(a).Failures)
 	assert.InDelta(t, 0.5, sumOfOne.Overshoot, 0)
 	assert.InDelta(t, 0.5, sumOfOne.MaxOvershoot, 0)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
@@ -82,7 +83,9 @@ func (t *tenant) touch() {
 }
 
 // tenants is the bounded set of tenants in memory. Lookups are lock-free; when it is full, a new tenant evicts one that was
-// not used since the clock hand last passed it (the CLOCK algorithm of Corbató, 1968).
+// not used since the clock hand last passed it (the CLOCK algorithm of Corbató, 1968). Who was not used for a whole round of the
+// sweep, one LeaseTTL long and more, goes too: such a tenant has no lease any more, and its demand is too small for one, so all
+// that is lost is memory.
 type tenants struct {
 	limiter *Limiter
 	byName  *xsync.Map[string, *tenant]
@@ -91,10 +94,17 @@ type tenants struct {
 		sync.Mutex
 		ring    []*tenant
 		hand    int
+		sweep   *time.Timer   // set while there are tenants
+		next    int           // where in the ring the sweep goes on
+		todo    int           // of its round
+		pace    time.Duration // between two of its steps
 		evicted int64
 		retired spent // of tenants that are gone
 	}
 }
+
+// sweepStep is how many tenants one step of the sweep looks at, so that a new tenant waits for no more than that.
+const sweepStep = 128
 
 // maxSteps is how far the hand goes for one eviction before it takes whom it meets, so that no call waits for a search.
 const maxSteps = 64
@@ -127,8 +137,48 @@ func (ts *tenants) get(name string, limit quota.Limit) *tenant {
 	ts.byName.Store(name, t)
 	if l.closed.Load() { // Close may have passed over it
 		t.holder.Close()
+	} else if ts.mu.sweep == nil {
+		ts.mu.sweep = time.AfterFunc(l.cfg.LeaseTTL, ts.sweep)
 	}
 	return t
+}
+
+// sweep is one step: it evicts tenants that were not used since it last passed them. The last one in the ring takes the place of
+// one that goes.
+func (ts *tenants) sweep() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	m := &ts.mu
+	if m.todo == 0 { // a round begins, which is to take one LeaseTTL
+		m.next, m.todo = 0, len(m.ring)
+		m.pace = max(ts.limiter.cfg.LeaseTTL/time.Duration(1+m.todo/sweepStep), time.Millisecond)
+	}
+	for n := min(sweepStep, m.todo); n > 0; n-- {
+		m.todo--
+		if t := m.ring[m.next]; t.used.Swap(false) {
+			m.next++
+			continue
+		}
+		ts.evictLocked(m.ring[m.next])
+		last := len(m.ring) - 1
+		m.ring[m.next], m.ring[last] = m.ring[last], nil
+		m.ring = m.ring[:last]
+	}
+	m.hand = min(m.hand, max(0, len(m.ring)-1))
+	if len(m.ring) == 0 || ts.limiter.closed.Load() {
+		m.ring, m.todo, m.sweep = nil, 0, nil
+		return
+	}
+	m.sweep.Reset(m.pace)
+}
+
+// stop ends the sweep.
+func (ts *tenants) stop() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.mu.sweep != nil {
+		ts.mu.sweep.Stop()
+	}
 }
 
 func (ts *tenants) victimLocked() int {

@@ -113,6 +113,34 @@ func TestMC5_AnEvictedTenantIsNotFullAgain(t *testing.T) {
 	})
 }
 
+// Memory is for tenants that are called: the others leave it, and what they did stays counted.
+func TestIdleTenantsLeaveMemory(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newTap()
+		cfg := limited(quota.PerSecond(10, 100))
+		lim := newLimiter(t, s, cfg)
+		handle := lim.Tenant("idle-7")
+		for range 2 { // twice, for the sweep has to begin again
+			for i := range 1000 {
+				require.True(t, call(t, lim, fmt.Sprint("idle-", i), 1).Allowed)
+			}
+			for range 95 {
+				require.True(t, call(t, lim, "busy", 1).Allowed)
+				time.Sleep(time.Second)
+			}
+			require.Equal(t, int64(1), lim.Stats().Tenants, "three LeaseTTL of 30 s later, and a step")
+			require.Greater(t, lim.Stats().AllowedLease, int64(60), "who is busy keeps its leases")
+			time.Sleep(95 * time.Second)
+			require.Zero(t, lim.Stats().Tenants)
+		}
+		adds(t, lim.Stats(), 2*1095)
+		assert.Equal(t, int64(2*1001), lim.Stats().Evicted)
+		d, err := handle.Allow(t.Context())
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+	})
+}
+
 // Who makes room loses nothing: the unspent part of its lease goes back.
 func TestEvictionReturnsLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/leaselimit/leaselimit/quota"
@@ -20,8 +21,25 @@ func ask[T any](p *Pool, op string, call func(context.Context) (T, error)) (repl
 	return call(ctx)
 }
 
-// await is ask for a caller with a context of its own, which returns in time even if the store's client does not.
-func await[T any](ctx context.Context, p *Pool, op string, call func(context.Context) (T, error)) (T, error) {
+// await is attempt, unless the breaker is open, and tells the breaker.
+func await[T any](ctx context.Context, h *Holder, op string, call func(context.Context) (T, error)) (T, error) {
+	p := h.pool
+	var zero T
+	if err := p.breaker.open(h); err != nil {
+		return zero, err
+	}
+	reply, err := attempt(ctx, p, op, call)
+	switch now := p.clock.exact(); {
+	case err == nil:
+		p.breaker.answered(now)
+	case ctx.Err() == nil && !errors.Is(err, ErrClosed):
+		p.breaker.failed(h, err, now)
+	}
+	return reply, err
+}
+
+// attempt is ask for a caller with a context of its own, which returns in time even if the store's client does not.
+func attempt[T any](ctx context.Context, p *Pool, op string, call func(context.Context) (T, error)) (T, error) {
 	type outcome struct {
 		reply T
 		err   error
@@ -52,7 +70,7 @@ func await[T any](ctx context.Context, p *Pool, op string, call func(context.Con
 // a cost of 1 could pass.
 func (h *Holder) Peek(ctx context.Context, limit quota.Limit) (Result, error) {
 	t := h.pool.opts.Terms(limit)
-	state, err := await(ctx, h.pool, "peek", func(ctx context.Context) (State, error) {
+	state, err := await(ctx, h, "peek", func(ctx context.Context) (State, error) {
 		return h.pool.store.Peek(ctx, h.key, t)
 	})
 	if err != nil {
@@ -68,7 +86,7 @@ func (h *Holder) Peek(ctx context.Context, limit quota.Limit) (Result, error) {
 
 // Reset fills the shared bucket up and forgets what was known of it.
 func (h *Holder) Reset(ctx context.Context) error {
-	_, err := await(ctx, h.pool, "reset", func(ctx context.Context) (struct{}, error) {
+	_, err := await(ctx, h, "reset", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, h.pool.store.Reset(ctx, h.key)
 	})
 	if err != nil {

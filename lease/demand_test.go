@@ -202,10 +202,10 @@ func TestWindowIsShorterThanTau(t *testing.T) {
 	}
 }
 
-func TestPauseGrowsToASecond(t *testing.T) {
+func TestPauseGrowsToAQuarterOfASecond(t *testing.T) {
 	for failures, want := range map[int]time.Duration{
-		1: 50 * time.Millisecond, 2: 100 * time.Millisecond, 3: 200 * time.Millisecond, 5: 800 * time.Millisecond,
-		6: time.Second, 100: time.Second, math.MaxInt: time.Second,
+		1: 50 * time.Millisecond, 2: 100 * time.Millisecond, 3: 200 * time.Millisecond, 4: 250 * time.Millisecond,
+		100: 250 * time.Millisecond, math.MaxInt: 250 * time.Millisecond,
 	} {
 		assert.Equal(t, want, pause(failures), "%d failures", failures)
 	}

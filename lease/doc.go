@@ -71,7 +71,9 @@
 //   - The answer is lost: the tokens are lost to this replica. Surplus ages out in the store within two TTL.
 //   - The answer is late: its waiters have been failed over, so their tokens go back; the lease has what is left of its
 //     window.
-//   - The store fails: every waiter is told once. For a pause of 50 ms to 1 s calls are failed without asking.
+//   - The store fails: every waiter is told once. For a pause of 50 to 250 ms calls of the tenant are failed without asking.
+//   - The store fails 3 times in a row, or for 1 s: a breaker opens for all tenants. Nothing is drawn until a probe in the
+//     background is answered in time (docs/adr/0010).
 //   - The replica crashes: its leases age out in the store within two TTL.
 //   - The holder is closed while a draw is under way: its calls are answered, its surplus goes straight back.
 package lease

@@ -19,7 +19,8 @@ type draw struct {
 	sent   int64 // when it was sent; a lease's window counts from here
 	jumps  int64 // of the clock, until then
 	home   int64 // tokens given back that had arrived by then
-	failed bool  // past the timeout: its calls have been failed over
+	late   *time.Timer
+	failed bool // past the timeout: its calls have been failed over
 	landed bool
 }
 
@@ -30,19 +31,20 @@ func (h *Holder) flyLocked() {
 		return
 	}
 	h.mu.flying = true
+	h.pool.flying.Add(1)
 	h.pool.work.Go(h.fly)
 }
 
 func (h *Holder) fly() {
 	p := h.pool
+	defer p.flying.Add(-1)
 	p.lookAtClock()
 	for d := h.depart(); d != nil; d = h.depart() {
-		late := time.AfterFunc(p.opts.Timeout, func() { h.failOver(d) })
 		p.count.Draws.Add(1)
 		grant, err := ask(p, "acquire", func(ctx context.Context) (Grant, error) {
 			return p.store.Acquire(ctx, d.req)
 		})
-		late.Stop()
+		d.late.Stop()
 		p.lookAtClock()
 		h.land(d, grant, err)
 	}
@@ -62,6 +64,7 @@ func (h *Holder) depart() *draw {
 	}
 	h.dropLocked()
 	if d := h.drawLocked(now); d != nil {
+		d.late = time.AfterFunc(h.patienceLocked(d, d.sent), func() { h.failOver(d) })
 		return d
 	}
 	h.mu.flying = false
@@ -73,6 +76,10 @@ func (h *Holder) drawLocked(now int64) *draw {
 	o, t := &h.pool.opts, h.terms.Load()
 	topUp := h.mu.topUp || (h.mu.low && 2*h.local.Left(now) <= h.wantLocked(now)+h.local.Left(now))
 	h.mu.topUp, h.mu.low = false, false
+	if topUp && h.pool.breaker.open(h) != nil {
+		topUp = false
+		h.local.Arm(h.local.Left(now) / 2)
+	}
 	if len(h.mu.waiters) == 0 && (!topUp || h.mu.closed || h.pool.closed.Load()) {
 		return nil
 	}
@@ -133,8 +140,16 @@ func (h *Holder) land(d *draw, g Grant, err error) {
 		h.pool.count.Late.Add(1)
 	}
 	if err != nil {
+		if d.failed {
+			h.pool.breaker.consider(now) // it knows
+		} else {
+			h.pool.breaker.failed(h, err, now)
+		}
 		h.failLocked(now, err)
 		return
+	}
+	if !d.failed {
+		h.pool.breaker.answered(now)
 	}
 	h.mu.failure, h.mu.failures, h.mu.nextAsk = nil, 0, 0
 	h.pool.rtt.observe(now - d.sent)
@@ -249,7 +264,8 @@ func (h *Holder) lowWaterLocked(now int64) {
 	case h.mu.closed || h.mu.pressed != nil: // the next tick will see to it
 	case h.mu.flying: // looked at again when the draw under way has landed
 		h.mu.low = true
-	case (now < h.mu.nextTop && (h.local.Left(now) > 0 || !h.mu.spared)) || (h.mu.failure != nil && now < h.mu.nextAsk):
+	case (now < h.mu.nextTop && (h.local.Left(now) > 0 || !h.mu.spared)) || (h.mu.failure != nil && now < h.mu.nextAsk),
+		h.pool.breaker.open(h) != nil, h.pool.flying.Load() >= maxFlying:
 		h.local.Arm(h.local.Left(now) / 2)
 	default:
 		h.mu.topUp = true
@@ -291,9 +307,31 @@ func (h *Holder) failOver(d *draw) {
 	if d.landed {
 		return
 	}
+	now := h.pool.clock.exact()
+	late := &StoreError{Op: "acquire", Reason: ReasonTimeout, Err: context.DeadlineExceeded}
+	if timeout := int64(h.pool.opts.Timeout); now < d.sent+timeout {
+		for _, w := range h.mu.waiters {
+			if w.since+timeout <= now {
+				w.decide(answer{err: late})
+			}
+		}
+		h.dropLocked()
+		d.late.Reset(h.patienceLocked(d, now))
+		return
+	}
 	d.failed, h.mu.overdue = true, true
-	h.mu.failure = &StoreError{Op: "acquire", Reason: ReasonTimeout, Err: context.DeadlineExceeded}
+	h.mu.failure = late
 	h.failWaitersLocked()
+	h.pool.breaker.failed(h, late, now)
+}
+
+// patienceLocked is how long after now the draw is late, or the first of its calls, which may have waited for another before.
+func (h *Holder) patienceLocked(d *draw, now int64) time.Duration {
+	due := d.sent
+	for _, w := range h.mu.waiters {
+		due = min(due, w.since)
+	}
+	return time.Duration(max(1, due+int64(h.pool.opts.Timeout)-now))
 }
 
 // failLocked takes note of a failed draw and gives every call that waits, once, to the failure policy.
@@ -304,11 +342,6 @@ func (h *Holder) failLocked(now int64, err error) {
 	h.mu.nextAsk = now + int64(jitter(pause(h.mu.failures), 0.5, 1))
 	h.local.Arm(h.local.Left(now) / 2)
 	h.failWaitersLocked()
-}
-
-// pause is how long the store is left alone after as many failures in a row.
-func pause(failures int) time.Duration {
-	return min(time.Second, 50*time.Millisecond<<min(failures-1, 10))
 }
 
 func (h *Holder) failWaitersLocked() {

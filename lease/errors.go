@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ErrClosed is returned by every call after Close.
@@ -24,8 +25,20 @@ const (
 	ReasonWrongType Reason = "wrongtype" // something else is stored under this bucket's key
 	ReasonCluster   Reason = "cluster"   // the cluster is down, or a slot is between nodes
 	ReasonMalformed Reason = "malformed" // the answer makes no sense
+	ReasonCrowded   Reason = "crowded"   // not asked: too many draws of this replica are under way
 	ReasonOther     Reason = "other"
 )
+
+var reasons = [...]Reason{
+	ReasonTimeout, ReasonRefused, ReasonOOM, ReasonReadOnly, ReasonLoading, ReasonBusy, ReasonNoScript, ReasonWrongType,
+	ReasonCluster, ReasonMalformed, ReasonCrowded, ReasonOther,
+}
+
+// Reasons are all reasons, in the order of their declaration.
+func Reasons() []Reason { return slices.Clone(reasons[:]) }
+
+// ofBucket reports whether a failure says nothing about other buckets: the store did answer.
+func (r Reason) ofBucket() bool { return r == ReasonWrongType || r == ReasonMalformed }
 
 // StoreError is how a Store reports a failed call.
 type StoreError struct {

@@ -14,8 +14,9 @@ func Window(o Options) time.Duration { return o.window() }
 
 // MaxRounds and Floor are constants of the protocol.
 const (
-	MaxRounds = maxRounds
-	Floor     = floor
+	MaxRounds  = maxRounds
+	Floor      = floor
+	MaxHanging = maxHanging
 )
 
 // Deadlines are the ends of h's leases, in the pool's time.

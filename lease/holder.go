@@ -96,6 +96,7 @@ type state struct {
 // A waiter is a call that waits for a draw. All fields but done are guarded by the holder's mutex.
 type waiter struct {
 	cost    int64
+	since   int64
 	rounds  int
 	decided bool // done has its answer
 	done    chan answer
@@ -109,7 +110,10 @@ type answer struct {
 const (
 	maxRounds = 3                    // draws that one call may wait for
 	floor     = 5 * time.Millisecond // least distance between draws once one was refused
+	maxFlying = 10_000               // draws under way in a pool: more would only wait for the client's connections
 )
+
+var errCrowded = &StoreError{Op: "acquire", Reason: ReasonCrowded, Err: errors.New("too many draws are under way")}
 
 // NewHolder returns a holder for the bucket key under limit, with no lease.
 func (p *Pool) NewHolder(key Key, limit quota.Limit) *Holder {
@@ -250,7 +254,7 @@ func (h *Holder) join(limit quota.Limit, cost int64) (*waiter, answer) {
 		return nil, a
 	}
 	h.askedLocked(cost)
-	w := &waiter{cost: cost, done: make(chan answer, 1)}
+	w := &waiter{cost: cost, since: now, done: make(chan answer, 1)}
 	h.mu.waiters = append(h.mu.waiters, w)
 	h.flyLocked()
 	return w, answer{}
@@ -290,8 +294,14 @@ func (h *Holder) decideLocked(now, cost int64, rounds int, queued bool) (answer,
 	switch {
 	case h.pool.closed.Load():
 		return answer{err: ErrClosed}, true
-	case h.mu.overdue, h.mu.failure != nil && now < h.mu.nextAsk:
+	case h.mu.overdue:
+		h.pool.breaker.consider(now)
 		return answer{err: h.mu.failure}, true
+	case h.mu.failure != nil && now < h.mu.nextAsk:
+		return answer{err: h.mu.failure}, true
+	}
+	if err := h.pool.breaker.open(h); err != nil {
+		return answer{err: err}, true
 	}
 	if r, ok := h.precheck(now, now, cost); ok {
 		if queued {
@@ -299,6 +309,10 @@ func (h *Holder) decideLocked(now, cost int64, rounds int, queued bool) (answer,
 		}
 		h.refuse(cost, r.Verdict)
 		return answer{result: r}, true
+	}
+	if !h.mu.flying && h.pool.flying.Load() >= maxFlying {
+		h.pool.count.Failed(ReasonCrowded).Add(1)
+		return answer{err: errCrowded}, true
 	}
 	r = Result{Verdict: RefusedFloor}
 	switch {

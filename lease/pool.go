@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,10 @@ type Options struct {
 	Timeout      time.Duration // of one call to the store
 	Replicas     int           // 0 = unknown
 	Coarse       time.Duration // resolution of the clock for spends, 0 = exact
+
+	// OnStore, if set, is called when the store has ceased to answer, with why, and when it answers again, with nil and how
+	// long it did not: one at a time, in turns, under no lock.
+	OnStore func(cause *StoreError, lasted time.Duration)
 }
 
 // Terms are the terms of a bucket with this limit under these options.
@@ -71,6 +76,8 @@ type Pool struct {
 
 	returns returns
 	expiry  expiry
+	breaker breaker
+	flying  atomic.Int64 // draws under way
 	closing sync.Once
 	gate    sync.Mutex // orders enter and Close
 	closed  atomic.Bool
@@ -83,6 +90,7 @@ func NewPool(store Store, opts Options) *Pool {
 	p.clock.init(opts.Coarse)
 	p.returns.pool = p
 	p.expiry.pool = p
+	p.breaker.init(p)
 	return p
 }
 
@@ -102,6 +110,17 @@ type Counters struct {
 	Late          atomic.Int64 // draws that were answered after their waiters had been failed over
 	LateExtra     atomic.Int64 // see Holder.countLate
 	LateRefused   atomic.Int64
+
+	failed [len(reasons)]atomic.Int64
+}
+
+// Failed counts the calls to the store, of all kinds, that failed for a reason. One that was given up counts once, as a timeout.
+func (c *Counters) Failed(r Reason) *atomic.Int64 {
+	i := slices.Index(reasons[:], r)
+	if i < 0 {
+		i = len(reasons) - 1
+	}
+	return &c.failed[i]
 }
 
 // Counters returns the pool's live counters, to be read only.
@@ -146,6 +165,7 @@ func (p *Pool) Close(ctx context.Context, holders func(yield func(*Holder) bool)
 		p.closed.Store(true)
 		p.gate.Unlock()
 		p.expiry.stop()
+		p.breaker.end()
 		for h := range holders {
 			h.Close()
 		}

@@ -65,6 +65,7 @@ func (r *returns) send() {
 		})
 		if err != nil {
 			p.count.ReturnLost.Add(tokens)
+			p.count.Failed(ReasonOf(err)).Add(1)
 		} else {
 			p.count.Returned.Add(tokens)
 		}

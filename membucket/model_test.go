@@ -39,7 +39,7 @@ func TestTT5_ABrokenScriptIsSeen(t *testing.T) {
 		"rewinds never":          {"if not b.last or b.last > now then", "if not b.last then"},
 		"short expiry":           {"+ 2 * b.tau + 1000", "+ 1000"},
 		"expiry in seconds":      {"redis.call('PEXPIRE', b.key, ttl(b))", "redis.call('PEXPIRE', b.key, math.ceil(ttl(b) / 1000))"},
-		"writes on refusal":      {"if waiters > 0 or surplus > 0 or b.dirty then", "if true then"},
+		"writes on refusal":      {"if waiters > 0 or surplus > 0 or b.dirty or", "if true or"},
 		"14 digits":              {"'tokens', b.tokens - (b.last - whole) * b.rate", "'tokens', tostring(b.tokens - (b.last - whole) * b.rate)"},
 		"take of a part":         {"if allowed == 1 then b.tokens = b.tokens - b.cost end", "if b.wait == 0 then b.tokens = b.tokens - b.cost end"},
 		"mints on return":        {"credit(b, unspent + waiters)", "credit(b, tonumber(ARGV[7]) + waiters)"},

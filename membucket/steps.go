@@ -66,7 +66,7 @@ func (s *Store) acquire(req lease.AcquireRequest) lease.Grant {
 	b.tokens -= surplus
 	b.cur += surplus
 
-	if waiters > 0 || surplus > 0 || b.dirty {
+	if waiters > 0 || surplus > 0 || b.dirty || (need == 0 && want == 0) {
 		s.save(req.Key, b)
 	}
 	return lease.Grant{

@@ -15,7 +15,8 @@
 --       text: the time of the grant
 --
 -- Invariant: what is debited is an integer and exactly what is granted. R1: the refill comes first, under the old cap, then
--- the reports, then the grant. A refusal changes nothing that it does not have to.
+-- the reports, then the grant. A refusal changes nothing that it does not have to. What asks for nothing is a probe: it writes
+-- the bucket as it is, so that a server that cannot write says so.
 
 local now = now_ms()
 local b = load(KEYS[1], now, terms(1))
@@ -64,5 +65,5 @@ end
 b.tokens = b.tokens - surplus
 b.cur = b.cur + surplus
 
-if waiters > 0 or surplus > 0 or b.dirty then save(b) end
+if waiters > 0 or surplus > 0 or b.dirty or (need == 0 and want == 0) then save(b) end
 return { waiters, surplus, ready, next, float(first), float(spacing), float(b.tokens), float(wait), b.epoch, float(now) }
