@@ -13,7 +13,7 @@ with_apt() {
 	export DEBIAN_FRONTEND=noninteractive
 	{
 		apt-get update && apt-get install -y --no-install-recommends "$@" || return 1
-		if command -v systemctl >/dev/null 2>&1; then systemctl disable $services || true; fi
+		if [ -n "$services" ] && command -v systemctl >/dev/null 2>&1; then systemctl disable $services || true; fi
 	} >&2
 }
 
