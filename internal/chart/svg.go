@@ -48,7 +48,7 @@ type Row struct {
 	Panels             []Panel
 }
 
-// Fit gives panels the same axis, long enough for all that is in them, with 2 to 6 steps.
+// Fit gives panels the same axis, long enough for all that is in them, with 2 to 5 steps.
 func Fit(panels ...*Panel) {
 	most := 0.0
 	for _, p := range panels {
@@ -62,7 +62,7 @@ func Fit(panels ...*Panel) {
 		most = 1
 	}
 	step := math.Pow(10, math.Floor(math.Log10(most)))
-	for _, part := range []float64{0.2, 0.5} {
+	for _, part := range []float64{0.2, 0.5, 1, 2} {
 		if most <= 5*part*step {
 			step *= part
 			break
