@@ -67,8 +67,10 @@ func (c Crowd) Run() (r CrowdResult, err error) {
 		number[names[i]] = i
 	}
 	start := time.Now()
-	count := &counted{Store: slow{c.Store, c.RTT}, start: start, number: number, steps: make([]atomic.Int64, c.Tenants),
-		seconds: make([]atomic.Int64, int(c.Duration/time.Second)+2)}
+	count := &counted{
+		Store: slow{c.Store, c.RTT}, start: start, number: number, steps: make([]atomic.Int64, c.Tenants),
+		seconds: make([]atomic.Int64, int(c.Duration/time.Second)+2),
+	}
 	c.Limiter.Limits = quota.SourceFunc(func(_ context.Context, tenant string) (quota.Limit, error) {
 		return c.Limit(number[tenant]), nil
 	})

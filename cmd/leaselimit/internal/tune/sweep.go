@@ -21,7 +21,7 @@ func (s *settings) choices() (all []choice) {
 	hold := max(1, s.limit.Capacity/int64(2*s.place.Replicas)) // the default of Config.MaxHold
 	for _, b := range ascending(0, s.budget/2, s.budget, min(1, max(0.05, 2*s.budget))) {
 		for _, share := range ascending(0.1, 0.25, 0.5, 1, min(1, s.budget+s.burstLoss)) {
-			for _, size := range ascending(0, 1, hold/4, hold) {
+			for _, size := range ascending(0, max(1, hold/16), hold/4, hold) {
 				all = append(all, choice{b, share, size})
 			}
 		}
