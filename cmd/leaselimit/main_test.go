@@ -64,6 +64,9 @@ func TestExitStatuses(t *testing.T) {
 		{[]string{"reset", "-redis", "127.0.0.1:1", "t"}, 1},
 		{[]string{"serve"}, 2},
 		{[]string{"serve", "-config", "no-such-file"}, 1},
+		{[]string{"tune", "-capacity", "0"}, 2},
+		{[]string{"tune", "-redis", "127.0.0.1:1"}, 1},
+		{[]string{"tune", "-capacity", "10", "-refill", "10", "-calls", "100", "-chart", ""}, 0},
 		{[]string{"tune-in"}, 2},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -172,6 +175,21 @@ func TestTerminal(t *testing.T) {
 	require.Contains(t, text, "100% ████████████████████████████████████████ 0.6s of 600ms")
 	require.Contains(t, text, "\x1b[32mthe bound held\x1b[0m")
 	require.NotContains(t, text, "held \x1b", "no lines besides")
+}
+
+// In a process that is no test, virtual time has to be had, too.
+func TestTune(t *testing.T) {
+	t.Parallel()
+	chart := filepath.Join(t.TempDir(), "tune.svg")
+	text := onTerminal(t, nil, nil, "tune", "-capacity", "100", "-refill", "100", "-calls", "200", "-chart", chart)
+	require.Regexp(t, `\d+% █*░* \d+ of \d+ runs`, text)
+	require.Contains(t, text, "\x1b[1A\x1b[J", "the bar is drawn in place")
+	require.Contains(t, text, "*     10%    25%")
+	require.Contains(t, text, "leaselimit.Config{")
+	require.NotContains(t, text, "PASS", "the test that bubbles belong to is nobody's business")
+	picture, err := os.ReadFile(chart)
+	require.NoError(t, err)
+	require.Contains(t, string(picture), "lease share")
 }
 
 func TestNoColor(t *testing.T) {

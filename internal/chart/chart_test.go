@@ -245,6 +245,7 @@ func (g *grid) waitingRow(values map[setting]value, limit quota.Limit) chart.Row
 		Title: "Waiting: a limit of " + name(limit), YName: "admitted calls that waited",
 		Note: "Share of the admitted calls that waited for the store. Loads as multiples of the refill, evenly over the replicas.",
 	}
+	var panels []*chart.Panel
 	for _, a := range g.axes() {
 		p := chart.Panel{Title: a.held, XName: a.name, XTicks: a.ticks, XFormat: a.format}
 		for k, load := range g.loads {
@@ -255,26 +256,10 @@ func (g *grid) waitingRow(values map[setting]value, limit quota.Limit) chart.Row
 		}
 		row.Panels = append(row.Panels, p)
 	}
-	most := 0.0
-	for _, p := range row.Panels {
-		for _, s := range p.Series {
-			for _, q := range s.Points {
-				most = max(most, q.Y)
-			}
-		}
-	}
-	step := 1.0
-	for _, s := range []float64{2, 5, 10, 20, 25} {
-		if most > 5*step {
-			step = s
-		}
-	}
 	for i := range row.Panels {
-		p := &row.Panels[i]
-		for p.YStep = step; p.YMax < most; p.YMax += step {
-			continue
-		}
+		panels = append(panels, &row.Panels[i])
 	}
+	chart.Fit(panels...)
 	return row
 }
 

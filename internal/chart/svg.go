@@ -3,6 +3,7 @@
 package chart
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
@@ -37,6 +38,7 @@ type Panel struct {
 	XFormat      string
 	YMax         float64 // the axis begins at 0
 	YStep        float64
+	YFormat      string // default "%g %%"
 	Series       []Series
 }
 
@@ -44,6 +46,31 @@ type Panel struct {
 type Row struct {
 	Title, Note, YName string
 	Panels             []Panel
+}
+
+// Fit gives panels the same axis, long enough for all that is in them, with 2 to 5 steps.
+func Fit(panels ...*Panel) {
+	most := 0.0
+	for _, p := range panels {
+		for _, s := range p.Series {
+			for _, q := range s.Points {
+				most = max(most, q.Y)
+			}
+		}
+	}
+	if most == 0 {
+		most = 1
+	}
+	step := math.Pow(10, math.Floor(math.Log10(most)))
+	for _, part := range []float64{0.2, 0.5, 1, 2} {
+		if most <= 5*part*step {
+			step *= part
+			break
+		}
+	}
+	for _, p := range panels {
+		p.YStep, p.YMax = step, step*math.Ceil(most/step-1e-9)
+	}
 }
 
 // Lengths are in pixels.
@@ -116,7 +143,7 @@ func (p *Panel) draw(b *strings.Builder, x, y float64) {
 			class = "axis"
 		}
 		fmt.Fprintf(b, `  <path class="%s" d="M%g %gH%g"/>`+"\n", class, x, py, x+plotWidth)
-		text(b, x-6, py+4, "small", "end", fmt.Sprintf("%g %%", v))
+		text(b, x-6, py+4, "small", "end", fmt.Sprintf(cmp.Or(p.YFormat, "%g %%"), math.Round(v*1e6)/1e6))
 	}
 	for _, v := range p.XTicks {
 		px, _ := at(Point{v, 0})

@@ -15,6 +15,9 @@ import (
 	"github.com/leaselimit/leaselimit/quota"
 )
 
+// Tenant is who makes the calls of a run.
+const Tenant = "tenant"
+
 // Config is one run.
 type Config struct {
 	Limit    quota.Limit
@@ -151,7 +154,7 @@ func Run(c Config) (Result, error) {
 		}
 		calls.Go(func() {
 			begin := time.Since(start)
-			d, err := lims[a.replica].AllowN(context.Background(), "tenant", a.cost)
+			d, err := lims[a.replica].AllowN(context.Background(), Tenant, a.cost)
 			mu.Lock()
 			defer mu.Unlock()
 			if allowed := err == nil && d.Allowed; allowed || c.Refusals {

@@ -2,14 +2,11 @@ package demo
 
 import (
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/tty"
-	"github.com/schollz/progressbar/v3"
 )
 
 // column is one of the table. The first ones matter most: on a narrow terminal the last ones are left off.
@@ -40,21 +37,21 @@ func frame(s snapshot, width, height int, style tty.Style) []string {
 	for len(cols) > 1 && nameWidth+sum(cols) > width {
 		cols = cols[:len(cols)-1]
 	}
-	cut := func(format string, args ...any) string { return clip(fmt.Sprintf(format, args...), width) }
+	cut := func(format string, args ...any) string { return tty.Clip(fmt.Sprintf(format, args...), width) }
 
-	lines := []string{style.Dim(clip(heads(cols), width))}
+	lines := []string{style.Dim(tty.Clip(heads(cols), width))}
 	shown := len(s.rows)
 	if room := height - besides; shown > room {
 		shown = max(0, room-1) // and a line that says so
 	}
 	for i, r := range s.rows[:shown] {
-		lines = append(lines, clip(cells(strconv.Itoa(i+1), r, cols), width))
+		lines = append(lines, tty.Clip(cells(strconv.Itoa(i+1), r, cols), width))
 	}
 	if more := len(s.rows) - shown; more > 0 {
 		lines = append(lines, style.Dim(cut("%*s", nameWidth+len(" more"), fmt.Sprintf("%d more", more))))
 	}
 	total := s.total()
-	lines = append(lines, style.Bold(clip(cells("all", total, cols), width)))
+	lines = append(lines, style.Bold(tty.Clip(cells("all", total, cols), width)))
 
 	if b := s.bucket; b != nil {
 		lines = append(lines, cut("shared bucket: %s of %s tokens, %s leased out",
@@ -67,7 +64,7 @@ func frame(s snapshot, width, height int, style tty.Style) []string {
 	lines = append(lines, cut("admitted %s of at most %s by now", tty.Count(total.admitted), tty.Count(most)))
 	lines = append(lines, cut("overshoot %s of at most %s, undershoot %s",
 		tty.Count(s.overshoot), tty.Count(s.bound.Tokens), tty.Count(s.undershoot)))
-	lines = append(lines, clip(bar(s.elapsed, s.duration, width), width))
+	lines = append(lines, tty.Clip(bar(s.elapsed, s.duration, width), width))
 	if len(lines) >= height {
 		lines = lines[len(lines)-max(1, height-1):]
 	}
@@ -101,26 +98,5 @@ func cells(name string, r row, cols []column) string {
 
 // bar is a progress bar and the time, at most width wide.
 func bar(elapsed, duration time.Duration, width int) string {
-	clock := fmt.Sprintf("%.1fs of %s", elapsed.Seconds(), duration)
-	room := min(40, width-len("100%   ")-len(clock))
-	if room < 4 {
-		return clock
-	}
-	b := progressbar.NewOptions64(max(1, int64(duration)),
-		progressbar.OptionSetWriter(io.Discard), // it is asked for its text instead
-		progressbar.OptionSetWidth(room),
-		progressbar.OptionSetElapsedTime(false),
-		progressbar.OptionSetPredictTime(false),
-		progressbar.OptionSetTheme(progressbar.Theme{Saucer: "█", SaucerPadding: "░"}),
-	)
-	_ = b.Set64(int64(elapsed))
-	return strings.TrimSpace(b.String()) + " " + clock
-}
-
-// clip cuts s, which has no escape sequences, to width runes.
-func clip(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:max(0, width)])
+	return tty.Bar(int64(elapsed), int64(duration), fmt.Sprintf("%.1fs of %s", elapsed.Seconds(), duration), width)
 }
