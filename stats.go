@@ -33,6 +33,8 @@ type Stats struct {
 	// TokensWaiters were granted to calls that waited.
 	TokensWaiters int64
 
+	// Replicas is how many share the limits as far as is known: Config.Replicas, or as counted by the store; 0 is unknown.
+	Replicas int64
 	// Tenants are in memory now; Evicted made room.
 	Tenants, Evicted int64
 	// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than
@@ -69,7 +71,7 @@ func (s Stats) Undershoot() int64 { return s.TokensStranded + s.TokensLost }
 // StoreCalls is the number of calls to the store.
 func (s Stats) StoreCalls() int64 { return s.Draws + s.Returns }
 
-// Plus is the sum of the counts of s and o, the larger of their overshoots, lags and times, and degraded if one of them is.
+// Plus is the sum of the counts of s and o, the larger of their overshoots, lags, times and replicas, and degraded if one of them is.
 func (s Stats) Plus(o Stats) Stats {
 	for sum, n := range map[*int64]int64{
 		&s.AllowedLease: o.AllowedLease, &s.AllowedStore: o.AllowedStore, &s.AllowedFallback: o.AllowedFallback,
@@ -86,6 +88,7 @@ func (s Stats) Plus(o Stats) Stats {
 	s.Overshoot, s.MaxOvershoot = max(s.Overshoot, o.Overshoot), max(s.MaxOvershoot, o.MaxOvershoot)
 	s.ClockLag = max(s.ClockLag, o.ClockLag)
 	s.Degraded, s.BreakerOpen = s.Degraded || o.Degraded, s.BreakerOpen || o.BreakerOpen
+	s.Replicas = max(s.Replicas, o.Replicas)
 	s.DegradedFor = max(s.DegradedFor, o.DegradedFor)
 	sum := make(map[lease.Reason]int64, len(s.Failures))
 	maps.Copy(sum, s.Failures)
@@ -128,6 +131,7 @@ func (l *Limiter) Stats() Stats {
 		s.Failures[reason] = p.Failed(reason).Load()
 	}
 	state := l.pool.StoreState()
+	s.Replicas = int64(l.pool.Replicas())
 	s.Degraded, s.BreakerOpen, s.DegradedFor = state.Failing, state.Open, state.Down
 	ts := &l.tenants
 	ts.mu.Lock()

@@ -69,9 +69,8 @@ func (t *Tenant) Bound() Bound { return t.limiter.Bound(t.name) }
 
 // tenant is what is kept of a tenant in memory: one object, whose first cache line has what most calls need.
 type tenant struct {
-	used     atomic.Bool // since the clock hand last passed
-	holder   lease.Holder
-	fallback fallback
+	used   atomic.Bool // since the clock hand last passed
+	holder lease.Holder
 }
 
 // touch marks t as in use. It writes only if it has to, so that a hot tenant's line stays shared.

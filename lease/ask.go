@@ -86,6 +86,9 @@ func (h *Holder) Peek(ctx context.Context, limit quota.Limit) (Result, error) {
 
 // Reset fills the shared bucket up and forgets what was known of it.
 func (h *Holder) Reset(ctx context.Context) error {
+	h.mu.Lock()
+	h.mu.share.known = false
+	h.mu.Unlock()
 	_, err := await(ctx, h, "reset", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, h.pool.store.Reset(ctx, h.key)
 	})
