@@ -254,7 +254,7 @@ func (p *part) undo() {
 		p.d.Remaining = min(p.Limit.Capacity, p.Result.Remaining+p.Cost)
 	case partFallback:
 		if p.lim.cfg.OnFailure == FailLocal {
-			p.tenant.fallback.give(p.lim.share(p.Limit), p.Cost)
+			p.tenant.holder.GiveShare(p.Limit, p.Cost)
 			p.d.Remaining += p.Cost
 		}
 	case partOpen:
@@ -318,7 +318,7 @@ func askAll(ctx context.Context, parts []part, tenant string) error {
 			p.Undo()
 		}
 		if p.state == partFallback && p.lim.cfg.OnFailure == FailLocal {
-			p.tenant.fallback.give(p.lim.share(p.Limit), p.Cost)
+			p.tenant.holder.GiveShare(p.Limit, p.Cost)
 		}
 		if p.state != partRefused && !p.d.Shadowed {
 			p.lim.count.errors.Add(1)

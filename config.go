@@ -54,7 +54,8 @@ type Config struct {
 	OnFailure FailurePolicy
 
 	// Replicas is how many replicas share the limits, as a hint for sizes and for the share of FailLocal; it never
-	// matters to the bound. 0, the default, is unknown: sizes are then those for 4.
+	// matters to the bound. 0, the default, has the store count those in use, with one small write every 3 s of each that
+	// draws; until it has been asked twice, or where it cannot, it is taken for 4. The last count holds in an outage.
 	Replicas int
 
 	// MaxTenants is the most tenants that are kept in memory, the least used making room; default 100_000. A tenant that
@@ -86,7 +87,8 @@ type FailurePolicy uint8
 // The failure policies.
 const (
 	// FailLocal admits from a bucket of this replica's share of the limit, 1/Replicas (1/4 if unknown), at least a
-	// capacity of one token.
+	// capacity of one token. What this replica admitted before is taken out of it. Where calls were refused just before the
+	// outage, its rate is no more than what this replica was then granted, or a quarter of the share if that is more.
 	FailLocal FailurePolicy = iota
 	// FailOpen admits everything.
 	FailOpen

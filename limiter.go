@@ -315,7 +315,6 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 		return nil
 	}
 	t := l.tenants.get(tenant, limit)
-	t.fallback.reset()
 	if err := t.holder.Reset(ctx); err != nil {
 		if errors.Is(err, lease.ErrClosed) {
 			err = ErrClosed

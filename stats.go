@@ -35,8 +35,8 @@ type Stats struct {
 	// TokensWaiters were granted to calls that waited, and charged by Estimate.Settle.
 	TokensWaiters int64
 
-	// Replicas is Config.Replicas: how many replicas share the limits, 0 if it is unknown.
-	Replicas int
+	// Replicas is how many share the limits as far as is known: Config.Replicas, or as counted by the store; 0 is unknown.
+	Replicas int64
 	// Tenants are in memory now; Evicted made room for others, or had not been called for LeaseTTL or longer.
 	Tenants, Evicted int64
 	// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than
@@ -73,7 +73,7 @@ func (s Stats) Undershoot() int64 { return s.TokensStranded + s.TokensLost }
 // StoreCalls is the number of calls to the store.
 func (s Stats) StoreCalls() int64 { return s.Draws + s.Returns }
 
-// Plus is the sum of the counts of s and o, the larger of their overshoots, lags and times, and degraded if one of them is.
+// Plus is the sum of the counts of s and o, the larger of their overshoots, lags, times and replicas, and degraded if one of them is.
 func (s Stats) Plus(o Stats) Stats {
 	for sum, n := range map[*int64]int64{
 		&s.AllowedLease: o.AllowedLease, &s.AllowedStore: o.AllowedStore, &s.AllowedFallback: o.AllowedFallback,
@@ -127,7 +127,7 @@ func (l *Limiter) Stats() Stats {
 		Draws: p.Draws.Load(), DrawFailures: p.Failures.Load(), LateDraws: p.Late.Load(), Returns: p.ReturnCalls.Load(),
 		TokensGranted: p.SurplusTokens.Load(), TokensReturned: p.Returned.Load(), TokensLost: p.ReturnLost.Load(),
 		TokensStranded: p.Stranded.Load(), TokensWaiters: p.WaiterTokens.Load(),
-		Replicas: l.cfg.Replicas, MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(),
+		Replicas: int64(l.pool.Replicas()), MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(),
 		Failures: make(map[lease.Reason]int64),
 	}
 	for _, reason := range lease.Reasons() {

@@ -76,10 +76,9 @@ func (t *Tenant) Bound() Bound { return t.limiter.Bound(t.name) }
 
 // tenant is what is kept of a tenant in memory: one object, whose first cache line has what most calls need.
 type tenant struct {
-	used     atomic.Bool // since the clock hand last passed
-	holder   lease.Holder
-	fallback fallback
-	slow     callsSlow
+	used   atomic.Bool // since the clock hand last passed
+	holder lease.Holder
+	slow   callsSlow
 }
 
 // touch marks t as in use. It writes only if it has to, so that a hot tenant's line stays shared.
@@ -156,6 +155,10 @@ func (ts *tenants) sweep() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	m := &ts.mu
+	if m.sweep != nil && ts.limiter.pool.StoreState().Open { // what is left of a share in an outage is not forgotten
+		m.sweep.Reset(ts.limiter.cfg.LeaseTTL)
+		return
+	}
 	if m.todo == 0 { // a round begins, which is to take one LeaseTTL
 		m.next, m.todo = 0, len(m.ring)
 		m.pace = max(ts.limiter.cfg.LeaseTTL/time.Duration(1+m.todo/sweepStep), time.Millisecond)

@@ -109,7 +109,7 @@ func newReport(lims []*leaselimit.Limiter, search string, rows int) *Report {
 func newLimiter(l *leaselimit.Limiter, search string, rows int, now time.Time) Limiter {
 	s, store := l.Stats(), l.StoreStats()
 	out := Limiter{
-		Class: l.Class(), Degraded: s.Degraded, Replicas: s.Replicas,
+		Class: l.Class(), Degraded: s.Degraded, Replicas: int(s.Replicas),
 		Allowed: map[string]int64{
 			"lease": s.AllowedLease, "store": s.AllowedStore, "fallback": s.AllowedFallback, "unlimited": s.AllowedUnlimited,
 		},

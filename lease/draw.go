@@ -73,7 +73,7 @@ func (h *Holder) depart() *draw {
 
 // drawLocked makes up a draw, or nil if there is nothing to ask.
 func (h *Holder) drawLocked(now int64) *draw {
-	o, t := &h.pool.opts, h.terms.Load()
+	o, t := h.pool.sized(), h.terms.Load()
 	topUp := h.mu.topUp || (h.mu.low && 2*h.local.Left(now) <= h.wantLocked(now)+h.local.Left(now))
 	h.mu.topUp, h.mu.low = false, false
 	if topUp && h.pool.breaker.open(h) != nil {
@@ -86,6 +86,7 @@ func (h *Holder) drawLocked(now int64) *draw {
 
 	d := &draw{calls: slices.Clone(h.mu.waiters), home: h.mu.home, jumps: h.pool.jumps.Load()}
 	h.meterLocked(now)
+	h.feedLocked(now)
 	refused, smallest := h.observeLocked(now)
 	d.pays = h.mu.demand.pays
 	d.req = AcquireRequest{Key: h.key, Terms: *t, Replicas: o.Replicas}
@@ -117,7 +118,7 @@ func (h *Holder) drawLocked(now int64) *draw {
 
 // wantLocked is the surplus to wish for.
 func (h *Holder) wantLocked(now int64) int64 {
-	o, t := &h.pool.opts, h.terms.Load()
+	o, t := h.pool.sized(), h.terms.Load()
 	level := float64(-1)
 	if m := h.mark.Load(); m != nil {
 		level = m.Level
@@ -151,6 +152,8 @@ func (h *Holder) land(d *draw, g Grant, err error) {
 	if !d.failed {
 		h.pool.breaker.answered(now)
 	}
+	h.pool.census.drew(h, now)
+	h.grantedLocked(now, g.Waiters+g.Surplus, d.req.Horizon > 0 || (d.req.Need > 0 && g.Waiters == 0))
 	h.mu.failure, h.mu.failures, h.mu.nextAsk = nil, 0, 0
 	h.pool.rtt.observe(now - d.sent)
 	h.mu.heard = heard{at: g.At, local: now}

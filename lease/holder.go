@@ -84,6 +84,7 @@ type state struct {
 
 	heard      heard
 	meter      meter
+	share      share
 	paid       int64 // waiters' tokens spent
 	demand     demand
 	asked      [2]int64 // tokens and calls of those that began to wait, not observed yet

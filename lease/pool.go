@@ -21,7 +21,7 @@ type Options struct {
 	LeaseSize    int64         // fixed surplus per draw, 0 = adaptive
 	MaxHold      int64         // most surplus held for one tenant, 0 = by capacity and replicas
 	Timeout      time.Duration // of one call to the store
-	Replicas     int           // 0 = unknown
+	Replicas     int           // 0 = counted by the store, if it is a Census
 	Coarse       time.Duration // resolution of the clock for spends, 0 = exact
 
 	// OnStore, if set, is called when the store has ceased to answer, with why, and when it answers again, with nil and how
@@ -49,7 +49,7 @@ func (o *Options) replicas() int64 {
 	if o.Replicas > 0 {
 		return int64(o.Replicas)
 	}
-	return 4
+	return unknownReplicas
 }
 
 // window is how long a lease may be spent, from before it was asked for, on this replica's clock: shorter than tau by what
@@ -79,6 +79,7 @@ type Pool struct {
 	returns returns
 	expiry  expiry
 	breaker breaker
+	census  census
 	flying  atomic.Int64 // draws under way
 	closing sync.Once
 	gate    sync.Mutex // orders enter and Close
@@ -94,6 +95,7 @@ func NewPool(store Store, opts Options) *Pool {
 	p.returns.pool = p
 	p.expiry.pool = p
 	p.breaker.init(p)
+	p.census.init(p)
 	return p
 }
 
@@ -172,6 +174,7 @@ func (p *Pool) Close(ctx context.Context, holders func(yield func(*Holder) bool)
 		for h := range holders {
 			h.Close()
 		}
+		p.census.leave()
 	})
 	done := make(chan struct{})
 	go func() {

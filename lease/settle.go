@@ -9,7 +9,8 @@ import (
 // observeLocked tells the demand what was asked since the last draw. It reports whether calls were refused, and the smallest
 // cost of them.
 func (h *Holder) observeLocked(now int64) (refused bool, smallest int64) {
-	most := h.pool.opts.maxHold(h.Limit().Capacity)
+	o := h.pool.sized()
+	most := o.maxHold(h.Limit().Capacity)
 	spent, extra := h.spentLocked(), h.extra.Load()
 	tokens := spent - h.mu.spentSeen
 	n := tokens - (extra - h.mu.extraSeen)
@@ -59,7 +60,7 @@ func (h *Holder) Overshoot() float64 {
 
 // askedLocked notes the demand of a call that begins to wait.
 func (h *Holder) askedLocked(cost int64) {
-	if cost <= h.pool.opts.maxHold(h.Limit().Capacity) {
+	if o := h.pool.sized(); cost <= o.maxHold(h.Limit().Capacity) {
 		h.mu.asked[0] += cost
 		h.mu.asked[1]++
 	}

@@ -8,6 +8,7 @@ package membucket
 import (
 	"cmp"
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -24,9 +25,13 @@ type Store struct {
 
 	mu      sync.Mutex
 	buckets map[lease.Key]record
+	present map[string]map[string]float64 // by class and replica: when it is forgotten, in ms
 }
 
-var _ lease.Store = (*Store)(nil)
+var (
+	_ lease.Store  = (*Store)(nil)
+	_ lease.Census = (*Store)(nil)
+)
 
 // New returns an empty store.
 func New() *Store {
@@ -102,4 +107,32 @@ func (s *Store) Reset(ctx context.Context, key lease.Key) error {
 	defer s.mu.Unlock()
 	s.reset(key)
 	return nil
+}
+
+// Present counts the replicas of a class, as [lease.Census] says.
+func (s *Store) Present(ctx context.Context, class, id string, ttl time.Duration) (int, error) {
+	if err := wire.Check(ctx, "present", wire.Present(class, id, ttl)); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock()
+	if s.present == nil {
+		s.present = make(map[string]map[string]float64)
+	}
+	if s.present[class] == nil {
+		s.present[class] = make(map[string]float64)
+	}
+	there := s.present[class]
+	if ttl > 0 {
+		there[id] = now + wire.Millis(ttl)
+	} else {
+		delete(there, id)
+	}
+	maps.DeleteFunc(there, func(_ string, until float64) bool { return until <= now })
+	n := len(there)
+	if n == 0 {
+		delete(s.present, class)
+	}
+	return n, nil
 }

@@ -35,6 +35,12 @@ func (s *Store) RedisKey(key lease.Key) string {
 	return string(b)
 }
 
+// CensusKey is the key under which the replicas of a class are counted. No tenant is written with the % that it begins with.
+func (s *Store) CensusKey(class string) string {
+	b := append([]byte(s.prefix), ":{%replicas}:"...)
+	return string(appendPart(b, class))
+}
+
 func appendPart(b []byte, s string) []byte {
 	start := len(b)
 	if len(s) <= maxPart {

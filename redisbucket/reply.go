@@ -186,3 +186,10 @@ func (f *fields) wait(name string, never bool) time.Duration {
 	}
 	return wire.Wait(ms)
 }
+
+// parseCensus reads a number of replicas.
+func parseCensus(v any) (int, error) {
+	f := fields{rest: []any{v}}
+	n := f.count("replicas", math.MaxInt32)
+	return int(n), f.err
+}

@@ -23,6 +23,7 @@ var (
 	takeScript    = newScript("take", scripts.Take)
 	peekScript    = newScript("peek", scripts.Peek)
 	resetScript   = newScript("reset", scripts.Reset)
+	censusScript  = newScript("present", scripts.Census)
 )
 
 // once is a command that the client must not send again after a failure that leaves open whether it was executed. Left to

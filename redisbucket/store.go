@@ -38,7 +38,10 @@ type Store struct {
 	reloaded atomic.Int64 // ns after start when the slots of a Cluster were last asked for
 }
 
-var _ lease.Store = (*Store)(nil)
+var (
+	_ lease.Store  = (*Store)(nil)
+	_ lease.Census = (*Store)(nil)
+)
 
 // An Option changes what New makes.
 type Option func(*Store)
@@ -124,4 +127,20 @@ func (s *Store) Reset(ctx context.Context, key lease.Key) error {
 		return malformed("reset", err)
 	}
 	return nil
+}
+
+// Present counts the replicas of a class, as [lease.Census] says, in a sorted set under a key of its own.
+func (s *Store) Present(ctx context.Context, class, id string, ttl time.Duration) (int, error) {
+	if err := wire.Check(ctx, "present", wire.Present(class, id, ttl)); err != nil {
+		return 0, err
+	}
+	v, err := s.run(ctx, censusScript, []string{s.CensusKey(class)}, []any{id, ttl.Milliseconds()})
+	if err != nil {
+		return 0, err
+	}
+	n, err := parseCensus(v)
+	if err != nil {
+		return 0, malformed("present", err)
+	}
+	return n, nil
 }

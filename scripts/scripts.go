@@ -25,6 +25,9 @@ var peek string
 //go:embed reset.lua
 var reset string
 
+//go:embed census.lua
+var census string
+
 // The scripts as they are sent: each operation behind the common prelude.
 var (
 	Acquire = bucket + acquire
@@ -32,4 +35,5 @@ var (
 	Return  = bucket + give
 	Peek    = bucket + peek
 	Reset   = bucket + reset
+	Census  = bucket + census
 )

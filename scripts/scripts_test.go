@@ -22,7 +22,7 @@ func sources(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("*.lua")
 	require.NoError(t, err)
-	require.Len(t, files, 6)
+	require.Len(t, files, 7)
 	all := map[string]string{}
 	for _, f := range files {
 		text, err := os.ReadFile(f)

@@ -69,7 +69,7 @@ var allowed = map[string][]string{
 // import them.
 var free = []string{
 	"internal/chart",
-	"bench", "cmd", "examples", "internal/adversary", "internal/childproc", "internal/dbtest", "internal/deptest",
+	"bench", "cmd", "examples", "internal/adversary", "internal/chaos", "internal/childproc", "internal/dbtest", "internal/deptest",
 	"internal/fakeclock", "internal/faultproxy", "internal/fleet", "internal/redistest", "lease/storetest",
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
@@ -117,6 +118,17 @@ func Key(k lease.Key) error {
 		return errors.New("Key.Tenant is empty")
 	case k.Class == "":
 		return errors.New("Key.Class is empty")
+	}
+	return nil
+}
+
+// Present says what is wrong with the words of a replica.
+func Present(class, id string, ttl time.Duration) error {
+	switch {
+	case class == "" || id == "":
+		return errors.New("class or id is empty")
+	case ttl < 0:
+		return fmt.Errorf("ttl is %v, must not be negative", ttl)
 	}
 	return nil
 }
