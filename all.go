@@ -406,8 +406,7 @@ func take(ctx context.Context, parts []*part) error {
 		shares[i] = &own
 	}
 	err := lease.Take(ctx, shares)
-	var failure *lease.StoreError
-	if errors.As(err, &failure) {
+	if _, failed := errors.AsType[*lease.StoreError](err); failed {
 		for _, p := range parts {
 			p.failed(err)
 		}
