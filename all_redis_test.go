@@ -19,7 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func patient(c *leaselimit.Config) { c.StoreTimeout, c.OnFailure = 10*time.Second, leaselimit.FailClosed }
+func patient(c *leaselimit.Config) {
+	c.StoreTimeout, c.OnFailure = 10*time.Second, leaselimit.FailClosed
+}
 
 // Four replicas, two limits, all at once: what passes is the smaller limit, to the token, and the larger one is charged as much.
 func TestAllOrNothingOverReplicas(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 var errLost = errors.New("adversary: answer lost")
 
 // Limiters plays the episode of a seed with real limiters over store, whose answers get lost, late and out of step. Calls
-// come in bursts and after pauses, alone, together with another class or as estimates that are settled below; they give up while
+// come in bursts and after pauses, alone, together with another class or as estimates that are settled; they give up while
 // they wait, and replicas are closed and replaced.
 func Limiters(seed uint64, store lease.Store) Outcome {
 	rng := rand.New(rand.NewPCG(seed, 11))
@@ -57,8 +57,10 @@ func Limiters(seed uint64, store lease.Store) Outcome {
 			r := p.replicas[rng.IntN(n)]
 			cost := 1 + rng.Int64N(max(1, capacity/10))
 			for range int(pick(1, 1, 3, 20)) {
-				p.call(r, move{cost: cost, hasty: rng.IntN(10) == 0, kind: kind(rng.IntN(4)), actual: rng.Int64N(cost + 1),
-					delay: time.Duration(rng.Float64() * rng.Float64() * 2 * tau)})
+				p.call(r, move{
+					cost: cost, hasty: rng.IntN(10) == 0, kind: kind(rng.IntN(4)), actual: rng.Int64N(2*cost + 1),
+					delay: time.Duration(rng.Float64() * rng.Float64() * 2 * tau),
+				})
 			}
 		}
 		if rng.IntN(20) == 0 {
@@ -175,7 +177,7 @@ type move struct {
 	cost   int64
 	hasty  bool // gives up at once if it has to wait
 	kind   kind
-	actual int64         // of an estimate: at most cost
+	actual int64         // of an estimate
 	delay  time.Duration // and when it is settled
 }
 
@@ -214,7 +216,7 @@ func (p *play) call(r player, m move) {
 		if m.kind == settled {
 			time.Sleep(m.delay)
 			if e.Settle(ctx, m.actual) == nil {
-				m.cost = m.actual
+				m.cost = min(m.cost, m.actual) // more is debt, spent after the fact
 			}
 		}
 		p.mu.Lock()
