@@ -277,3 +277,33 @@ func TestSettleOfAnEvictedTenantAndAfterAChange(t *testing.T) {
 		assert.Equal(t, was, left(t, lim))
 	})
 }
+
+// What is settled above the estimates passes the bound by the debt, of one capacity at most, and the refill pays it back: in the long
+// run the actual cost is the limit.
+func TestSettleAboveTheEstimatesIsPaidBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		limit := quota.PerSecond(10, 100)
+		store := membucket.New()
+		var lims []*leaselimit.Limiter
+		for range 3 {
+			lims = append(lims, newLimiter(t, store, limited(limit)))
+		}
+		const seconds = 500
+		var actual, most int64
+		for i := range seconds * 10 {
+			time.Sleep(100 * time.Millisecond)
+			for _, l := range lims {
+				e := estimate(t, l, 5)
+				if !e.Allowed {
+					continue
+				}
+				settle(t, e, 20)
+				actual += 20
+			}
+			most = max(most, actual-int64(i+1)) // refilled is 1 in each round
+		}
+		assert.LessOrEqual(t, most, int64(100+10+100), "capacity, budget and debt")
+		assert.Greater(t, most, int64(110), "the debt is used")
+		assert.InDelta(t, seconds*10+100, actual, 110)
+	})
+}

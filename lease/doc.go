@@ -21,6 +21,13 @@
 //	          more calls ─┘         ▼        ├──► lease, for later calls
 //	                             Acquire     └──► what no waiter wants any more: Return
 //
+// # Several limits at once, and estimates
+//
+// A [Part] is one limit's part of a call that several have to let pass. Tokens that it took and has to give back, like those of an
+// estimate that was too high ([Holder.Refund]), go into the lease that they are of, as long as it lives and they were not
+// reported: reported tokens are not counted as out any more, and held all the same they would break the bound. All others go
+// to the store as waiters' tokens do, with the time at which they were spent.
+//
 // # A holder's draws
 //
 //	       call not covered, low water, or tick of a pressed replica

@@ -1,10 +1,12 @@
 package adversary
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +20,8 @@ import (
 var errLost = errors.New("adversary: answer lost")
 
 // Limiters plays the episode of a seed with real limiters over store, whose answers get lost, late and out of step. Calls
-// come in bursts and after pauses, give up while they wait, and replicas are closed and replaced.
+// come in bursts and after pauses, alone, together with another class or as estimates that are settled; they give up while
+// they wait, and replicas are closed and replaced.
 func Limiters(seed uint64, store lease.Store) Outcome {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	pick := func(v ...float64) float64 { return v[rng.IntN(len(v))] }
@@ -40,7 +43,7 @@ func Limiters(seed uint64, store lease.Store) Outcome {
 		cfg.Exact, cfg.MaxOvershoot = true, 0
 	}
 	p := &play{
-		start: time.Now(), meter: fleet.NewMeter(limit), tenant: fmt.Sprint(seed),
+		start: time.Now(), limit: limit, tenant: fmt.Sprint(seed),
 		store: &faulty{Store: store, rng: rand.New(rand.NewPCG(seed, 12)), faults: rng.IntN(2) == 0},
 	}
 	n := int(pick(1, 2, 4, 8))
@@ -54,7 +57,10 @@ func Limiters(seed uint64, store lease.Store) Outcome {
 			r := p.replicas[rng.IntN(n)]
 			cost := 1 + rng.Int64N(max(1, capacity/10))
 			for range int(pick(1, 1, 3, 20)) {
-				p.call(r, cost, rng.IntN(10) == 0)
+				p.call(r, move{
+					cost: cost, hasty: rng.IntN(10) == 0, kind: kind(rng.IntN(4)), actual: rng.Int64N(2*cost + 1),
+					delay: time.Duration(rng.Float64() * rng.Float64() * 2 * tau),
+				})
 			}
 		}
 		if rng.IntN(20) == 0 {
@@ -66,18 +72,20 @@ func Limiters(seed uint64, store lease.Store) Outcome {
 			time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond))))
 		}
 	}
-	for _, r := range p.replicas { // whatever is left, at one moment
-		for range 2 * capacity / int64(n) {
-			p.call(r, 1, false)
+	for range 2 { // whatever is left, at one moment, and what comes back from estimates after it
+		for _, r := range p.replicas {
+			for range 2 * capacity / int64(n) {
+				p.call(r, move{cost: 1})
+			}
 		}
+		p.calls.Wait()
 	}
-	p.calls.Wait()
 	b := p.replicas[0].Bound(p.tenant)
 	for _, r := range p.replicas {
 		p.close(r)
 	}
 	o := Outcome{
-		Overshoot: p.meter.Overshoot(), Slack: slack(limit), Budget: b.Tokens, Share: b.Share,
+		Overshoot: p.overshoot(), Slack: slack(limit), Budget: b.Tokens, Share: b.Share,
 		Setting: fmt.Sprintf("seed %d: %v, budget %d, share %d, tau %v, %d replicas, size %d", seed, limit, b.Tokens, b.Share,
 			cfg.LeaseTTL, n, cfg.LeaseSize),
 	}
@@ -93,24 +101,24 @@ func Hoard(store lease.Store, limit quota.Limit, overshoot, share float64, n int
 		OnFailure: leaselimit.FailClosed, Replicas: 1, StoreTimeout: time.Second,
 		LeaseSize: max(1, int64(share*float64(limit.Capacity))/int64(n)),
 	}
-	p := &play{start: time.Now(), meter: fleet.NewMeter(limit), tenant: "hoard", store: &faulty{Store: store}}
+	p := &play{start: time.Now(), limit: limit, tenant: "hoard", store: &faulty{Store: store}}
 	for range n + 1 {
 		p.replicas = append(p.replicas, p.replica(cfg))
 	}
 	for _, r := range p.replicas[:n] {
-		p.call(r, 1, false)
+		p.call(r, move{cost: 1})
 		p.calls.Wait()
 	}
 	time.Sleep(time.Duration(float64(limit.Capacity)/limit.PerMillisecond()*1e6) + time.Millisecond)
 	for range 2 { // again, for what they topped up meanwhile
 		for _, r := range p.replicas[:n] {
 			for range cfg.LeaseSize {
-				p.call(r, 1, false)
+				p.call(r, move{cost: 1})
 			}
 		}
 		p.calls.Wait()
 		for range limit.Capacity { // together, so that one draw takes what there is
-			p.call(p.replicas[n], 1, false)
+			p.call(p.replicas[n], move{cost: 1})
 		}
 		p.calls.Wait()
 	}
@@ -119,7 +127,7 @@ func Hoard(store lease.Store, limit quota.Limit, overshoot, share float64, n int
 		p.close(r)
 	}
 	o := Outcome{
-		Overshoot: p.meter.Overshoot(), Slack: slack(limit), Budget: b.Tokens, Share: b.Share,
+		Overshoot: p.overshoot(), Slack: slack(limit), Budget: b.Tokens, Share: b.Share,
 		Setting: fmt.Sprintf("hoard: %v, budget %d, share %d, %d hoarders", limit, b.Tokens, b.Share, n),
 	}
 	o.Reachable = reachable(o, limit, 30*time.Second)
@@ -128,43 +136,110 @@ func Hoard(store lease.Store, limit quota.Limit, overshoot, share float64, n int
 
 type play struct {
 	start    time.Time
+	limit    quota.Limit
 	tenant   string
 	store    *faulty
-	replicas []*leaselimit.Limiter
+	replicas []player
 	calls    sync.WaitGroup
 
-	mu    sync.Mutex
-	meter *fleet.Meter
+	mu       sync.Mutex
+	admitted []admission
 }
 
-func (p *play) replica(cfg leaselimit.Config) *leaselimit.Limiter {
+// admission is what a call did cost, counted at the time that it was let pass.
+type admission struct {
+	at   time.Duration
+	cost int64
+}
+
+// player is a limiter, and one of another class of the same tenants that now and then has a say, too.
+type player struct {
+	*leaselimit.Limiter
+
+	other *leaselimit.Limiter
+}
+
+func (p *play) replica(cfg leaselimit.Config) player {
 	l, err := leaselimit.New(p.store, cfg)
 	if err != nil {
 		panic(err)
 	}
-	return l
+	cfg.Class, cfg.LeaseSize, cfg.Limits = "other", 0, quota.Fixed(quota.PerSecond(20, 20))
+	other, err := leaselimit.New(p.store, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return player{l, other}
 }
 
-// call makes a call, whose caller may give up at once if it has to wait.
-func (p *play) call(l *leaselimit.Limiter, cost int64, hasty bool) {
+// move is a call: what it costs, and in which way it asks.
+type move struct {
+	cost   int64
+	hasty  bool // gives up at once if it has to wait
+	kind   kind
+	actual int64         // of an estimate
+	delay  time.Duration // and when it is settled
+}
+
+type kind int
+
+const (
+	plain    kind = iota
+	together      // AllowAll, with the other class
+	settled       // Estimate and Settle
+)
+
+// call makes a call.
+func (p *play) call(r player, m move) {
 	p.calls.Go(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		if hasty {
+		if m.hasty {
 			p.calls.Go(cancel)
 		}
-		d, err := l.AllowN(ctx, p.tenant, cost)
+		var d leaselimit.Decision
+		var e leaselimit.Estimate
+		var err error
+		switch m.kind {
+		case together:
+			d, err = leaselimit.AllowAll(ctx, p.tenant, leaselimit.Charge{Limiter: r.Limiter, Cost: m.cost}, leaselimit.Charge{Limiter: r.other, Cost: 1})
+		case settled:
+			e, err = r.Estimate(ctx, p.tenant, m.cost)
+			d = e.Decision
+		default:
+			d, err = r.AllowN(ctx, p.tenant, m.cost)
+		}
+		if err != nil || !d.Allowed {
+			return
+		}
+		at := time.Since(p.start)
+		if m.kind == settled {
+			time.Sleep(m.delay)
+			if e.Settle(ctx, m.actual) == nil {
+				m.cost = min(m.cost, m.actual) // more is debt, spent after the fact
+			}
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if err == nil && d.Allowed {
-			p.meter.Admit(time.Since(p.start), cost)
-		}
+		p.admitted = append(p.admitted, admission{at, m.cost})
 	})
 }
 
-func (p *play) close(l *leaselimit.Limiter) {
-	if err := l.Close(context.Background()); err != nil {
-		panic(err)
+// overshoot is by how much more than the limit was admitted in some window.
+func (p *play) overshoot() float64 {
+	slices.SortStableFunc(p.admitted, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
+	meter := fleet.NewMeter(p.limit)
+	for _, a := range p.admitted {
+		meter.Admit(a.at, a.cost)
+	}
+	return meter.Overshoot()
+}
+
+func (p *play) close(r player) {
+	for _, l := range []*leaselimit.Limiter{r.Limiter, r.other} {
+		if err := l.Close(context.Background()); err != nil {
+			panic(err)
+		}
 	}
 }
 
@@ -189,6 +264,17 @@ func (f *faulty) Acquire(ctx context.Context, req lease.AcquireRequest) (lease.G
 		return lease.Grant{}, &lease.StoreError{Op: "acquire", Reason: lease.ReasonTimeout, Err: errLost}
 	}
 	return g, err
+}
+
+func (f *faulty) Take(ctx context.Context, charges []lease.Charge) (lease.TakeReply, error) {
+	r, err := f.Store.Take(ctx, charges)
+	if f.chance(6) {
+		time.Sleep(100 * time.Millisecond) // later than anybody waits
+	}
+	if err == nil && f.chance(12) {
+		return lease.TakeReply{}, &lease.StoreError{Op: "take", Reason: lease.ReasonTimeout, Err: errLost}
+	}
+	return r, err
 }
 
 func (f *faulty) Return(ctx context.Context, items []lease.Return) error {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -187,6 +188,48 @@ func TestDescriptors(t *testing.T) {
 	} {
 		require.Contains(t, text, want)
 	}
+}
+
+// A refused request spends nothing of any limit of its tenant, and the statuses say which limit refused.
+func TestDescriptorsAreAllOrNothing(t *testing.T) {
+	g := start(t, strings.Replace(several, "capacity: 5, refill: 5, per: 1s", "capacity: 5, refill: 0", 1))
+	left := func(tenant string) uint32 {
+		d := descriptor("tenant", tenant)
+		d.HitsAddend = wrapperspb.UInt64(0)
+		return g.ask(0, d).GetStatuses()[0].GetLimitRemaining()
+	}
+	codesOf := func(a *rls.RateLimitResponse) (all []rls.RateLimitResponse_Code) {
+		for _, s := range a.GetStatuses() {
+			all = append(all, s.GetCode())
+		}
+		return all
+	}
+	total, export := descriptor("tenant", "acme"), descriptor("path", "/export", "tenant", "acme")
+	require.Equal(t, ok, g.ask(0, total, export).GetOverallCode())
+	for range 5 {
+		answer := g.ask(0, total, export)
+		require.Equal(t, over, answer.GetOverallCode())
+		require.Equal(t, []rls.RateLimitResponse_Code{ok, over}, codesOf(answer))
+		require.EqualValues(t, 4, answer.GetStatuses()[0].GetLimitRemaining())
+	}
+	require.EqualValues(t, 4, left("acme"), "nothing is charged by a refusal")
+
+	require.Equal(t, ok, g.ask(0, total, total).GetOverallCode())
+	require.EqualValues(t, 2, left("acme"), "the same limit twice is the sum")
+	require.Equal(t, []rls.RateLimitResponse_Code{over, over}, codesOf(g.ask(2, total, total)))
+
+	// What can be seen without spending comes first.
+	require.Equal(t, []rls.RateLimitResponse_Code{ok, over}, codesOf(g.ask(0, total, descriptor("tenant", ""))))
+	require.EqualValues(t, 2, left("acme"))
+
+	// Of two tenants the first has spent when the second refuses; the third is not asked.
+	answer := g.ask(0, total, export, descriptor("tenant", "other"))
+	require.Equal(t, []rls.RateLimitResponse_Code{ok, over, ok}, codesOf(answer))
+	answer = g.ask(0, total, descriptor("path", "/export", "tenant", "bad"), descriptor("tenant", "other"))
+	require.Equal(t, []rls.RateLimitResponse_Code{ok, over, ok}, codesOf(answer))
+	require.Nil(t, answer.GetStatuses()[2].GetCurrentLimit())
+	require.EqualValues(t, 1, left("acme"))
+	require.EqualValues(t, 5, left("other"))
 }
 
 func TestUnmatchedPasses(t *testing.T) {

@@ -88,36 +88,3 @@ func cost(req *rls.RateLimitRequest, d *envoy.RateLimitDescriptor) int64 {
 	}
 	return max(1, int64(req.GetHitsAddend()))
 }
-
-// decide decides on each charge alone: what one of them spent stays spent if another is refused. It is the one place to
-// change for all or nothing.
-func decide(ctx context.Context, charges []charge) ([]leaselimit.Decision, error) {
-	decisions := make([]leaselimit.Decision, len(charges))
-	for i, c := range charges {
-		d, err := c.decide(ctx)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return nil, status.FromContextError(ctx.Err()).Err()
-		case err != nil:
-			return nil, status.Error(codes.Unavailable, err.Error())
-		case d.Degraded() && !d.Allowed && c.class.OnFailure == onFailureError:
-			return nil, status.Error(codes.Unavailable, "the store does not answer")
-		}
-		decisions[i] = d
-	}
-	return decisions, nil
-}
-
-func (c charge) decide(ctx context.Context) (leaselimit.Decision, error) {
-	switch {
-	case c.over:
-		return leaselimit.Decision{RetryAfter: leaselimit.Never}, nil
-	case c.lim == nil:
-		return leaselimit.Decision{Allowed: true}, nil
-	case c.cost == 0:
-		d, err := c.lim.Peek(ctx, c.tenant)
-		d.Allowed = d.Allowed || c.class.Shadow && err == nil
-		return d, err
-	}
-	return c.lim.AllowN(ctx, c.tenant, c.cost)
-}

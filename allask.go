@@ -1,0 +1,142 @@
+package leaselimit
+
+import (
+	"context"
+	"errors"
+
+	"github.com/leaselimit/leaselimit/lease"
+)
+
+// This file is the half of AllowAll that waits for the store.
+
+// askAll decides on the parts that memory could not decide on: the real ones together, then each shadowed one.
+func askAll(ctx context.Context, parts []part, tenant string) error {
+	err := ctx.Err()
+	for i := range parts {
+		parts[i].Hold()
+	}
+	if err == nil {
+		err = askParts(ctx, parts, tenant)
+	}
+	if err == nil {
+		return nil
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.state == partTaken {
+			p.Undo()
+		}
+		if p.state == partFallback && p.lim.cfg.OnFailure == FailLocal {
+			p.tenant.holder.GiveShare(p.Limit, p.Cost)
+		}
+		if p.state != partRefused && !p.d.Shadowed {
+			p.lim.count.errors.Add(1)
+		}
+	}
+	if errors.Is(err, lease.ErrClosed) {
+		return ErrClosed
+	}
+	return undecided(err)
+}
+
+func askParts(ctx context.Context, parts []part, tenant string) error {
+	var together, shadows []*part
+	for i := range parts {
+		switch p := &parts[i]; {
+		case p.state != partOpen:
+		case p.lim.cfg.Shadow:
+			shadows = append(shadows, p)
+		default:
+			together = append(together, p)
+		}
+	}
+	if err := ask(ctx, together, tenant); err != nil {
+		return err
+	}
+	for _, p := range together {
+		if p.state == partRefused {
+			return nil
+		}
+	}
+	for _, p := range shadows {
+		if err := ask(ctx, []*part{p}, tenant); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask decides on parts, all or nothing: by what is known of each, then by the store.
+func ask(ctx context.Context, parts []*part, tenant string) error {
+	for {
+		asked, err := judge(parts, tenant)
+		if err == nil && len(asked) > 0 {
+			err = take(ctx, asked)
+		}
+		if !errors.Is(err, lease.ErrRetired) { // evicted meanwhile
+			return err
+		}
+	}
+}
+
+// judge finds the parts for the store to decide on, none if one is refused without.
+func judge(parts []*part, tenant string) (asked []*part, err error) {
+	for _, p := range parts {
+		if p.state != partOpen {
+			continue
+		}
+		p.tenant = p.lim.tenants.get(tenant, p.Limit)
+		p.tenant.touch()
+		p.Part = lease.Part{Holder: &p.tenant.holder, Limit: p.Limit, Cost: p.Cost}
+		switch err := p.Judge(); {
+		case errors.Is(err, lease.ErrRetired), errors.Is(err, lease.ErrClosed):
+			return nil, err
+		case err != nil:
+			p.failed(err)
+		}
+		p.settle()
+	}
+	for _, p := range parts {
+		switch p.state {
+		case partRefused:
+			return nil, nil
+		case partOpen:
+			asked = append(asked, p)
+		}
+	}
+	return asked, nil
+}
+
+// take has the store decide on parts.
+func take(ctx context.Context, parts []*part) error {
+	shares := make([]*lease.Part, len(parts))
+	for i, p := range parts {
+		own := p.Part // its own: a late answer may come to it when the part is long decided
+		shares[i] = &own
+	}
+	err := lease.Take(ctx, shares)
+	if _, failed := errors.AsType[*lease.StoreError](err); failed {
+		for _, p := range parts {
+			p.failed(err)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i, p := range parts {
+		p.Part = *shares[i]
+		p.settle()
+	}
+	return nil
+}
+
+// failed has the failure policy decide on the part.
+func (p *part) failed(err error) {
+	p.lim.warnOfBucket(err)
+	p.lim.decideFallback(&p.d, p.tenant, p.Cost)
+	if p.state = partFallback; !p.d.Allowed {
+		p.lim.count.refusedFallback.Add(1)
+		p.refuse()
+	}
+}
