@@ -243,3 +243,34 @@ func TestTenantStats(t *testing.T) {
 		assert.Equal(t, st.Allowed()+st.Refused(), sum, "the tenants add up to the class")
 	})
 }
+
+// lines counts the lines of a log.
+type lines struct{ n atomic.Int64 }
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.n.Add(int64(strings.Count(string(p), "\n")))
+	return len(p), nil
+}
+
+func TestOB2_AnOutageIsAFewLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		store := &plug{Store: membucket.New()}
+		lim, err := leaselimit.New(store, leaselimit.Config{
+			Limits: quota.Fixed(quota.PerSecond(100, 100)), Logger: slog.New(slog.NewTextHandler(&log, nil)), Observer: (&notes{}).observer(),
+		})
+		require.NoError(t, err)
+		defer lim.Close(t.Context())
+		call := func(n int) {
+			for i := range n {
+				_, err := lim.Allow(t.Context(), fmt.Sprint("tenant-", i%100))
+				require.NoError(t, err)
+				time.Sleep(time.Millisecond)
+			}
+		}
+		store.out.Store(true)
+		call(10_000)
+		assert.Equal(t, int64(1), log.n.Load(), "of the outage")
+		assert.Positive(t, lim.Stats().AllowedFallback)
+	})
+}

@@ -119,7 +119,7 @@ func Example_metrics() {
 	reg.MustRegister(metrics.NewCollector(lim))
 	reader := metric.NewManualReader(metric.WithProducer(prometheus.NewMetricProducer(prometheus.WithGatherer(reg))))
 	provider := metric.NewMeterProvider(metric.WithReader(reader)) // in a service: a periodic reader with an OTLP exporter
-	defer provider.Shutdown(context.Background())
+	defer func() { _ = provider.Shutdown(context.Background()) }()
 
 	for range 7 {
 		_, _ = lim.Allow(context.Background(), "acme")

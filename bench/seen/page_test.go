@@ -23,7 +23,7 @@ import (
 
 // browser is a page in Chromium, and what went wrong in it.
 type browser struct {
-	context.Context
+	context.Context //nolint:containedctx // it is the browser, to chromedp
 
 	mu     sync.Mutex
 	faults []string

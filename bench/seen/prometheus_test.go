@@ -103,7 +103,8 @@ scrape_configs:
 func ask(ctx context.Context, address, query string) (result []struct {
 	Metric map[string]string
 	Value  [2]any
-}, err error) {
+}, err error,
+) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/api/v1/query?query="+url.QueryEscape(query), nil)
 	if err != nil {
 		return nil, err
