@@ -274,3 +274,32 @@ func TestOB2_AnOutageIsAFewLines(t *testing.T) {
 		assert.Positive(t, lim.Stats().AllowedFallback)
 	})
 }
+
+// tardy is a store whose answers take longer than a lease may be spent.
+type tardy struct{ *membucket.Store }
+
+func (s tardy) Acquire(ctx context.Context, req lease.AcquireRequest) (lease.Grant, error) {
+	g, err := s.Store.Acquire(context.WithoutCancel(ctx), req)
+	time.Sleep(2 * time.Second)
+	return g, err
+}
+
+func TestAnObserverIsToldOfStrandedTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n notes
+		lim, err := leaselimit.New(tardy{membucket.New()}, leaselimit.Config{
+			Limits: quota.Fixed(quota.Limit{Capacity: 10}), LeaseSize: 3, LeaseShare: 1, Replicas: 1, LeaseTTL: time.Second,
+			Observer: &leaselimit.Observer{Stranded: func(tenant string, tokens int64) { n.add("stranded %d of %s", tokens, tenant) }},
+			Logger:   slog.New(slog.DiscardHandler),
+		})
+		require.NoError(t, err)
+		defer lim.Close(t.Context())
+		d, err := lim.Allow(t.Context(), "acme")
+		require.NoError(t, err)
+		require.True(t, d.Degraded())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{"stranded 3 of acme"}, n.take())
+		assert.Equal(t, int64(3), lim.Stats().TokensStranded)
+	})
+}
