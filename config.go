@@ -165,7 +165,7 @@ func (c Config) validate() error {
 	check(c.MaxTenants >= 1, "MaxTenants", c.MaxTenants, "1 or more")
 	check(c.CoarseClock == 0 || (c.CoarseClock >= 50*time.Microsecond && c.CoarseClock <= c.LeaseTTL/100),
 		"CoarseClock", c.CoarseClock, "0, or 50us to LeaseTTL/100")
-	if o := c.Observer; o != nil && o.Decided != nil {
+	if o := c.Observer; o.samples() {
 		check(o.Sample >= 1, "Observer.Sample", o.Sample, "1 or more where Observer.Decided is set")
 	}
 	if c.Limits != nil {

@@ -330,3 +330,25 @@ func onMembucket(cfg leaselimit.Config) *leaselimit.Limiter {
 	}
 	return lim
 }
+
+// What is told off the hot path: calls to the store, refusals by it, evictions, changes of state, and some decisions.
+func ExampleObserver() {
+	store := membucket.New()
+	replica := func(o *leaselimit.Observer) *leaselimit.Limiter {
+		lim, err := leaselimit.New(store, leaselimit.Config{Limits: quota.Fixed(quota.Limit{Capacity: 2}), Observer: o})
+		if err != nil {
+			panic(err)
+		}
+		return lim
+	}
+	a := replica(nil)
+	b := replica(&leaselimit.Observer{
+		Refused: func(tenant string, _ int64, d leaselimit.Decision) { fmt.Println(tenant, d) },
+	})
+	defer a.Close(context.Background())
+	defer b.Close(context.Background())
+
+	_, _ = a.AllowN(context.Background(), "acme", 2)
+	_, _ = b.AllowN(context.Background(), "acme", 1)
+	// Output: acme refused by store, 0 of 2, no refill left, never again
+}

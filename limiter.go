@@ -17,12 +17,11 @@ import (
 // safe for concurrent use. Make one for each class and process, not one for each request.
 type Limiter struct {
 	cfg   Config
-	fixed *quota.Limit // the limit of every tenant, if Config.Limits is quota.Fixed
+	known *quota.Limit // the limit of every tenant, if Config.Limits is quota.Fixed
+	fixed *quota.Limit // known, unless an Observer wants to see decisions: who goes by it is not seen
 	spent Decision     // a call that is allowed from a lease, but for Remaining, if Config.Limits is quota.Fixed
 	pool  *lease.Pool
 	store lease.Store
-
-	sampled bool // Config.Observer wants to see decisions
 
 	tenants tenants
 	count   counters
@@ -44,9 +43,11 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	opts := cfg.options()
 	opts.OnStore = l.storeChanged
 	l.pool = lease.NewPool(store, opts)
-	l.sampled = cfg.Observer != nil && cfg.Observer.Decided != nil
 	if limit, ok := quota.FixedLimit(cfg.Limits); ok {
-		l.fixed = &limit
+		l.known = &limit
+		if !cfg.Observer.samples() {
+			l.fixed = &limit
+		}
 		l.spent = Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit}
 	}
 	l.tenants.limiter, l.tenants.byName = l, xsync.NewMap[string, *tenant]()
@@ -59,9 +60,6 @@ func (l *Limiter) Class() string { return l.cfg.Class }
 // Allow is AllowN with a cost of 1.
 func (l *Limiter) Allow(ctx context.Context, tenant string) (d Decision, err error) {
 	err = l.decide(ctx, tenant, 1, &d)
-	if l.sampled {
-		l.sample(ctx, tenant, 1, &d, err)
-	}
 	return d, err
 }
 
@@ -73,9 +71,6 @@ func (l *Limiter) Allow(ctx context.Context, tenant string) (d Decision, err err
 // answer is no error: Config.OnFailure decides. A cost above the capacity is refused, with RetryAfter [Never].
 func (l *Limiter) AllowN(ctx context.Context, tenant string, cost int64) (d Decision, err error) {
 	err = l.decide(ctx, tenant, cost, &d)
-	if l.sampled {
-		l.sample(ctx, tenant, cost, &d, err)
-	}
 	return d, err
 }
 
@@ -96,10 +91,15 @@ func (l *Limiter) decide(ctx context.Context, tenant string, cost int64, d *Deci
 	}
 	if l.fixed == nil {
 		if t := l.tenants.load(tenant); t != nil && l.fast(t, &limit, cost, d) {
+			l.cfg.Observer.decided(ctx, tenant, cost, d)
 			return nil
 		}
 	}
-	return l.slow(ctx, tenant, limit, cost, d)
+	if err := l.slow(ctx, tenant, limit, cost, d); err != nil {
+		return err
+	}
+	l.cfg.Observer.decided(ctx, tenant, cost, d)
+	return nil
 }
 
 // admit checks the arguments of a call and looks up the limit.
@@ -111,8 +111,8 @@ func (l *Limiter) admit(ctx context.Context, tenant string, cost int64) (quota.L
 		return quota.Limit{}, l.failed(ErrInvalidCost)
 	case tenant == "":
 		return quota.Limit{}, l.failed(ErrInvalidTenant)
-	case l.fixed != nil:
-		return *l.fixed, nil
+	case l.known != nil:
+		return *l.known, nil
 	}
 	limit, err := l.lookUp(ctx, tenant)
 	if err != nil {
@@ -128,8 +128,8 @@ func (l *Limiter) failed(err error) error {
 
 // lookUp asks Config.Limits.
 func (l *Limiter) lookUp(ctx context.Context, tenant string) (quota.Limit, error) {
-	if l.fixed != nil {
-		return *l.fixed, nil
+	if l.known != nil {
+		return *l.known, nil
 	}
 	limit, err := l.cfg.Limits.Limit(ctx, tenant)
 	if err != nil {

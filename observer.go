@@ -62,11 +62,11 @@ func (o *Observer) evicted(tenant string) {
 	}
 }
 
-// sample shows one decision in Observer.Sample. It is kept out of the hot path's frame.
-//
-//go:noinline
-func (l *Limiter) sample(ctx context.Context, tenant string, cost int64, d *Decision, err error) {
-	if o := l.cfg.Observer; err == nil && rand.N(o.Sample) == 0 {
+func (o *Observer) samples() bool { return o != nil && o.Decided != nil }
+
+// decided shows one decision in Sample.
+func (o *Observer) decided(ctx context.Context, tenant string, cost int64, d *Decision) {
+	if o.samples() && rand.N(o.Sample) == 0 {
 		o.Decided(ctx, tenant, cost, *d)
 	}
 }

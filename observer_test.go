@@ -244,3 +244,63 @@ func TestTenantStats(t *testing.T) {
 		assert.Equal(t, st.Allowed()+st.Refused(), sum, "the tenants add up to the class")
 	})
 }
+
+// lines counts the lines of a log.
+type lines struct{ n atomic.Int64 }
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.n.Add(int64(strings.Count(string(p), "\n")))
+	return len(p), nil
+}
+
+func TestOB2_AnOutageIsAFewLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		store := &plug{Store: membucket.New()}
+		lim, err := leaselimit.New(store, leaselimit.Config{
+			Limits: quota.Fixed(quota.PerSecond(100, 100)), Logger: slog.New(slog.NewTextHandler(&log, nil)), Observer: (&notes{}).observer(),
+		})
+		require.NoError(t, err)
+		defer lim.Close(t.Context())
+		call := func(n int) {
+			for i := range n {
+				_, err := lim.Allow(t.Context(), fmt.Sprint("tenant-", i%100))
+				require.NoError(t, err)
+				time.Sleep(time.Millisecond)
+			}
+		}
+		store.out.Store(true)
+		call(10_000)
+		assert.Equal(t, int64(1), log.n.Load(), "of the outage")
+		assert.Positive(t, lim.Stats().AllowedFallback)
+	})
+}
+
+// tardy is a store whose answers take longer than a lease may be spent.
+type tardy struct{ *membucket.Store }
+
+func (s tardy) Acquire(ctx context.Context, req lease.AcquireRequest) (lease.Grant, error) {
+	g, err := s.Store.Acquire(context.WithoutCancel(ctx), req)
+	time.Sleep(2 * time.Second)
+	return g, err
+}
+
+func TestAnObserverIsToldOfStrandedTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n notes
+		lim, err := leaselimit.New(tardy{membucket.New()}, leaselimit.Config{
+			Limits: quota.Fixed(quota.Limit{Capacity: 10}), LeaseSize: 3, LeaseShare: 1, Replicas: 1, LeaseTTL: time.Second,
+			Observer: &leaselimit.Observer{Stranded: func(tenant string, tokens int64) { n.add("stranded %d of %s", tokens, tenant) }},
+			Logger:   slog.New(slog.DiscardHandler),
+		})
+		require.NoError(t, err)
+		defer lim.Close(t.Context())
+		d, err := lim.Allow(t.Context(), "acme")
+		require.NoError(t, err)
+		require.True(t, d.Degraded())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{"stranded 3 of acme"}, n.take())
+		assert.Equal(t, int64(3), lim.Stats().TokensStranded)
+	})
+}

@@ -26,18 +26,12 @@ func (l *Limiter) Tenant(tenant string) *Tenant { return &Tenant{limiter: l, nam
 // Allow is AllowN with a cost of 1.
 func (t *Tenant) Allow(ctx context.Context) (d Decision, err error) {
 	err = t.decide(ctx, 1, &d)
-	if t.limiter.sampled {
-		t.limiter.sample(ctx, t.name, 1, &d, err)
-	}
 	return d, err
 }
 
 // AllowN is [Limiter.AllowN] for this tenant.
 func (t *Tenant) AllowN(ctx context.Context, cost int64) (d Decision, err error) {
 	err = t.decide(ctx, cost, &d)
-	if t.limiter.sampled {
-		t.limiter.sample(ctx, t.name, cost, &d, err)
-	}
 	return d, err
 }
 
@@ -53,10 +47,14 @@ func (t *Tenant) decide(ctx context.Context, cost int64, d *Decision) error {
 		return err
 	}
 	if l.fixed == nil && e != nil && l.fast(e, &limit, cost, d) {
+		l.cfg.Observer.decided(ctx, t.name, cost, d)
 		return nil
 	}
 	err = l.slow(ctx, t.name, limit, cost, d)
 	t.entry.Store(l.tenants.load(t.name))
+	if err == nil {
+		l.cfg.Observer.decided(ctx, t.name, cost, d)
+	}
 	return err
 }
 

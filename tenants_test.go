@@ -2,7 +2,9 @@ package leaselimit_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -311,4 +313,22 @@ func TestPF1_ASlowTenantHoldsNobodyUp(t *testing.T) {
 		assert.False(t, p.done.Load())
 		time.Sleep(time.Second)
 	})
+}
+
+// Who may choose a tenant for each call gets a new bucket each time, which no limiter can help. Memory stays bounded, it is seen in
+// the counts, and what is said to users says so.
+func TestMC6_MadeUpTenantsFillNoMemory(t *testing.T) {
+	cfg := limited(quota.PerSecond(1, 10))
+	cfg.MaxTenants, cfg.StoreTimeout = 100, 10*time.Second
+	lim := newLimiter(t, &forgetful{}, cfg)
+	for range 10_000 {
+		_, err := lim.Allow(t.Context(), rand.Text())
+		require.NoError(t, err)
+	}
+	st := lim.Stats()
+	assert.Equal(t, int64(100), st.Tenants)
+	assert.Equal(t, int64(9_900), st.Evicted)
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "**The tenant must be a verified identity**")
 }

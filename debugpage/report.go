@@ -82,8 +82,9 @@ type Tenant struct {
 	Waiting   int     `json:"waiting"` // calls
 	Pressed   bool    `json:"pressed"`
 	Failure   string  `json:"failure,omitempty"` // of the last draw
-	Overshoot float64 `json:"overshoot"`         // of the capacity
-	Budget    int64   `json:"budget"`            // tokens by which all replicas together may overshoot
+	Reason    string  `json:"failure_reason,omitempty"`
+	Overshoot float64 `json:"overshoot"` // of the capacity
+	Budget    int64   `json:"budget"`    // tokens by which all replicas together may overshoot
 }
 
 // Lease is tokens in hand.
@@ -166,7 +167,7 @@ func newTenant(s *leaselimit.TenantStats) Tenant {
 		Waiting: s.Waiting, Pressed: s.Pressed, Overshoot: s.Overshoot, Budget: s.Budget,
 	}
 	if s.Failure != nil {
-		t.Failure = short(s.Failure.Error())
+		t.Failure, t.Reason = short(s.Failure.Error()), string(lease.ReasonOf(s.Failure))
 	}
 	for i, l := range s.Leases {
 		if i == maxLeases {
@@ -177,12 +178,24 @@ func newTenant(s *leaselimit.TenantStats) Tenant {
 	return t
 }
 
+// onPage is how many errors the page has; the JSON has all.
+const onPage = 5
+
+// Latest are the errors for the page.
+func (l Limiter) Latest() []Error { return l.StoreErrors[:min(onPage, len(l.StoreErrors))] }
+
+// Older is how many errors the page leaves out.
+func (l Limiter) Older() int { return len(l.StoreErrors) - len(l.Latest()) }
+
 func short(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText] + "…"
 	}
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
+
+// Used reports whether the operation was, or is one that every limiter uses.
+func (c Call) Used() bool { return c.OK+c.FailedSum() > 0 || c.Op == "acquire" || c.Op == "return" }
 
 // FailedSum is the number of calls that failed.
 func (c Call) FailedSum() (n int64) {

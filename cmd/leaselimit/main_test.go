@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -217,4 +218,57 @@ func TestTerminalBesideJSON(t *testing.T) {
 	require.Contains(t, text, "store calls")
 	require.True(t, strings.HasPrefix(stdout.String(), "{\n"))
 	require.True(t, strings.HasSuffix(stdout.String(), "}\n"))
+}
+
+func TestDemoServesAPage(t *testing.T) {
+	t.Parallel()
+	cmd := process(t, "demo", "-duration", "5m", "-refill", "20", "-replicas", "9", "-http", "127.0.0.1:0")
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(stdout)
+	address := ""
+	for lines.Scan() {
+		if after, found := strings.CutPrefix(lines.Text(), "chart on "); found {
+			address = after
+		}
+		if strings.Contains(lines.Text(), "offered") && address != "" {
+			break // a line of the run that is on
+		}
+	}
+	get := func(path string) (string, http.Header) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSuffix(address, "/")+path, nil)
+		require.NoError(t, err)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		require.Equal(t, http.StatusOK, res.StatusCode)
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		return string(text), res.Header
+	}
+	page, header := get("/")
+	require.Contains(t, page, `<polygon class="s0" points="`)
+	require.Contains(t, page, "replicas 8 to 9", "there are eight colours")
+	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'")
+	for _, outside := range []string{"http:", "https:", "src=", "<link", "<script"} {
+		require.NotContains(t, page, outside)
+	}
+	debug, _ := get("/debug/leaselimit")
+	require.Equal(t, 9, strings.Count(debug, "<section>"))
+	metrics, _ := get("/metrics")
+	require.Contains(t, metrics, `leaselimit_decisions_total{class="default",outcome="allowed",replica="9",source="lease"}`)
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	var text strings.Builder
+	for lines.Scan() {
+		text.WriteString(lines.Text() + "\n")
+	}
+	require.Equal(t, 0, status(t, cmd.Wait()))
+	require.Contains(t, text.String(), "the bound held")
+}
+
+func TestDemoCannotListen(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 1, status(t, process(t, "demo", "-http", "256.0.0.1:http").Run()))
 }

@@ -56,5 +56,6 @@ func (s *settings) define(flags *flag.FlagSet) {
 		"the `time` that a call waits for the bucket before it is refused (default 50ms, and 1s in memory)")
 	flags.DurationVar(&s.latency, "latency", 500*time.Microsecond, "`time` of a round trip to the bucket in memory, which feels like a network then")
 	flags.Uint64Var(&s.seed, "seed", 1, "`number` that the times of the calls follow from")
+	flags.StringVar(&s.http, "http", "", "serve a chart, the debug page and metrics on this `address` during the run, such as :8080")
 	flags.BoolVar(&s.json, "json", false, "print the report as one JSON object, and nothing else, on standard output")
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/cli"
@@ -17,7 +18,8 @@ import (
 // run runs the demo. It fails if the bound was broken, and if the end was not in order.
 func run(ctx context.Context, s settings, out cli.Streams) error {
 	v := newView(&s, out)
-	f, err := newFleet(ctx, &s, slog.New(slog.NewTextHandler(v.log(), nil)))
+	log := slog.New(slog.NewTextHandler(v.log(), nil))
+	f, err := newFleet(ctx, &s, log)
 	if err != nil {
 		return err
 	}
@@ -31,11 +33,19 @@ func run(ctx context.Context, s settings, out cli.Streams) error {
 		}
 	}
 
+	told := out.Out
+	if s.json {
+		told = out.Err
+	}
+	page, err := newWeb(ctx, f, told, log)
+	if err != nil {
+		return errors.Join(err, f.close())
+	}
 	// A clock that cannot be read is no reason to give up: then it may have run as far off as it may.
 	from, _ := f.shared.clock(ctx, f.key())
-	elapsed := f.runCalls(ctx, v)
+	elapsed := f.runCalls(ctx, v, page)
 	to, _ := f.shared.clock(context.WithoutCancel(ctx), f.key())
-	closing := f.close()
+	closing := errors.Join(page.close(), f.close())
 
 	r := newResult(f, elapsed, ahead(from, to))
 	r.Interrupted = ctx.Err() != nil
@@ -59,19 +69,18 @@ func run(ctx context.Context, s settings, out cli.Streams) error {
 	return nil
 }
 
-// runCalls makes the calls, in front of v, and returns how long it took.
-func (f *fleet) runCalls(ctx context.Context, v view) time.Duration {
+// runCalls makes the calls, in front of v and page, and returns how long it took.
+func (f *fleet) runCalls(ctx context.Context, v view, page *web) time.Duration {
 	start := time.Now()
-	over, watched := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(watched)
-		f.watch(v, start, over)
-	}()
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() { f.watch(v, start, over) })
+	watching.Go(func() { page.follow(start, over) })
 	f.drive(ctx, start)
 	f.rest(ctx, start)
 	elapsed := time.Since(start)
 	close(over)
-	<-watched
+	watching.Wait()
 	return elapsed
 }
 

@@ -28,6 +28,7 @@ type settings struct {
 	latency      time.Duration
 	seed         uint64
 	json         bool
+	http         string // empty: nothing is served
 
 	wrap func(lease.Store) lease.Store // nil, but in tests
 }
