@@ -104,6 +104,7 @@ func TestNothingFits(t *testing.T) {
 	assert.Contains(t, o.Reason, "No setting keeps")
 	assert.Contains(t, o.Config, "Exact:        true")
 	assert.Contains(t, o.Config, "LeaseShare:   0.1")
+	assert.Zero(t, o.Recommended.Size)
 }
 
 func TestRedis(t *testing.T) {
