@@ -43,7 +43,7 @@ func crowd(t *testing.T, c fleet.Crowd) (r fleet.CrowdResult) {
 		r, err = c.Run()
 		require.NoError(t, err)
 	})
-	t.Logf("seed %d, %d replicas, %d tenants on %d each, %g calls/s for %v: %v; in %v", c.Seed, c.Replicas, c.Tenants, c.Spread, c.Rate,
+	t.Logf("seed %d, %d replicas, %d tenants on %d each (0: all), %g calls/s for %v: %v; in %v", c.Seed, c.Replicas, c.Tenants, c.Spread, c.Rate,
 		c.Duration, r, time.Since(begin).Round(time.Second))
 	for k, n := range r.ByTenant {
 		l := tier(k)
@@ -63,6 +63,7 @@ func TestCrowd(t *testing.T) {
 		for _, c := range []fleet.Crowd{
 			{Replicas: 4, Tenants: 20_000, Rate: 20_000, Duration: time.Minute},
 			{Replicas: 1000, Tenants: 10_000, Spread: 4, Rate: 20_000, Duration: time.Minute},
+			{Replicas: 1000, Tenants: 100_000, Spread: 4, Rate: 20_000, Duration: time.Minute},
 			{Replicas: 1000, Tenants: 10_000, Spread: 32, Rate: 20_000, Duration: time.Minute},
 			{Replicas: 1000, Tenants: 10_000, Rate: 20_000, Duration: time.Minute},
 			{Replicas: 1000, Tenants: 10_000, Rate: 80_000, Duration: 15 * time.Second},
@@ -76,7 +77,7 @@ func TestCrowd(t *testing.T) {
 	all := crowd(t, c)
 	c.Spread = 4
 	some := crowd(t, c)
-	assert.Less(t, 2*some.Steps(), all.Steps(), "few replicas to a tenant do not pay")
+	assert.Less(t, 1.5*some.Steps(), all.Steps(), "few replicas to a tenant do not pay")
 
 	// A replica that is refused asks once in a horizon, C/8r: here every 0.5 s.
 	first := all.ByTenant[0]

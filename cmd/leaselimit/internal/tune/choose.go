@@ -26,7 +26,7 @@ type result struct {
 const noise = 0.05
 
 // choose finds the row with the fewest store calls among those that keep to the budget, the loss of bursts and the waiting; if none
-// keeps to the waiting, the one where fewest wait. Of rows as good as the best it is the one that may overshoot least, then the
+// keeps to the waiting, the one that adapts its size where fewest wait. Of rows as good as the best it is the one that may overshoot least, then the
 // one that holds least, then the one that adapts by itself.
 func (r *result) choose() {
 	inside := filter(r.Rows, func(w row) bool { return w.Budget <= r.budget && w.BurstLoss <= r.burstLoss+1e-9 })
@@ -34,7 +34,9 @@ func (r *result) choose() {
 	value := func(w row) float64 { return w.StoreCalls }
 	r.Fitting, r.Fits = len(fitting), len(fitting) > 0
 	if !r.Fits {
-		fitting, value = inside, func(w row) float64 { return w.Waiting }
+		// No fixed size makes up for what the capacity, the demand and the replicas do not give.
+		fitting = filter(inside, func(w row) bool { return w.Size == 0 })
+		value = func(w row) float64 { return w.Waiting }
 	}
 	least := math.Inf(1)
 	for _, w := range fitting {

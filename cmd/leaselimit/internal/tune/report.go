@@ -112,7 +112,9 @@ func (r *result) report(style tty.Style, width int) string {
 	legend := "\nStore calls are for each call, waiting is the part of the admitted calls that did, p99 is of all calls. Bound and attack are " +
 		"tokens: what may be admitted too much, and what a load that was after it reached. Burst loss is what of a burst on one replica may " +
 		"be refused while others hold leases."
-	if r.redis == "" {
+	if r.redis != "" {
+		legend += " The attack is simulated."
+	} else {
 		legend += " Computing takes no time here: a call decided from memory takes 0s."
 	}
 	b.WriteString(tty.Wrap(legend+"\n", width))

@@ -104,6 +104,7 @@ func TestNothingFits(t *testing.T) {
 	assert.Contains(t, o.Reason, "No setting keeps")
 	assert.Contains(t, o.Config, "Exact:        true")
 	assert.Contains(t, o.Config, "LeaseShare:   0.1")
+	assert.Zero(t, o.Recommended.Size)
 }
 
 func TestRedis(t *testing.T) {
@@ -240,4 +241,33 @@ func TestProgressIsForTerminals(t *testing.T) {
 	var b bytes.Buffer
 	progress(&b)(1, 2)
 	require.Empty(t, b.String())
+}
+
+// The choice is the smallest budget, share and size among those that cost next to no more than the cheapest that is acceptable.
+func TestChoose(t *testing.T) {
+	at := func(budget, share float64, size int64, calls, waits float64) row {
+		c := choice{budget, share, size}
+		return row{choice: c, StoreCalls: calls, Waiting: waits, BurstLoss: c.burstLoss()}
+	}
+	s := &settings{budget: 0.1, burstLoss: 0.15, waiting: 0.05}
+	r := &result{settings: s, Rows: []row{
+		at(0, 0.1, 0, 0.5, 0),
+		at(0.05, 0.2, 0, 0.205, 0.01),
+		at(0.05, 0.2, 8, 0.2, 0.01),
+		at(0.1, 0.25, 0, 0.19, 0.06), // waits too much
+		at(0.1, 0.25, 8, 0.202, 0.01),
+		at(0.1, 0.5, 0, 0.1, 0),  // loses too much of a burst
+		at(0.2, 0.25, 0, 0.1, 0), // overshoots too much
+		at(0.1, 0.1, 0, 0.6, 0),
+	}}
+	r.choose()
+	assert.True(t, r.Fits)
+	assert.Equal(t, 5, r.Fitting)
+	assert.Equal(t, choice{0.05, 0.2, 0}, r.Best.choice)
+
+	s.waiting = -1 // nobody can have that: the fewest that wait, and no fixed size
+	r.Rows[0].Waiting, r.Rows[7].Waiting = 0.4, 0.3
+	r.choose()
+	assert.False(t, r.Fits)
+	assert.Equal(t, choice{0.05, 0.2, 0}, r.Best.choice)
 }
