@@ -47,7 +47,9 @@ func TestRF12_AnOutageDoesNotBeginAnew(t *testing.T) {
 func TestRF13_EveryFailureIsDecidedByThePolicy(t *testing.T) {
 	faults := map[string]acquireHook{
 		"connect": down,
-		"send":    func(context.Context, lease.AcquireRequest, acquireNext) (lease.Grant, error) { return lease.Grant{}, io.ErrClosedPipe },
+		"send": func(context.Context, lease.AcquireRequest, acquireNext) (lease.Grant, error) {
+			return lease.Grant{}, io.ErrClosedPipe
+		},
 		"read": func(_ context.Context, _ lease.AcquireRequest, next acquireNext) (lease.Grant, error) {
 			_, _ = next()
 			return lease.Grant{}, io.ErrUnexpectedEOF
