@@ -2,8 +2,8 @@ package leaselimit_test
 
 import (
 	"context"
-	"strings"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
