@@ -177,12 +177,15 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 		t := l.tenants.get(name, limit)
 		t.touch()
 		r, err := t.holder.Spend(ctx, limit, cost)
+		failed, away := errors.AsType[*lease.StoreError](err)
 		switch {
 		case err == nil:
 			l.fill(d, &limit, r)
 			t.slow.decided(r.Verdict)
 			l.cfg.Observer.refused(name, cost, d)
 			return nil
+		case away && ctx.Err() == nil: // first, because in an outage it is every call
+			err = failed
 		case errors.Is(err, lease.ErrRetired): // evicted between the two lines above
 			continue
 		case errors.Is(err, lease.ErrClosed):

@@ -196,3 +196,43 @@ func reply(text string) any {
 	}
 	return all
 }
+
+// No reply to the other steps says what cannot be.
+func FuzzOtherReplies(f *testing.F) {
+	for _, text := range []string{
+		"i1,s5,s0", "i0,s-1,s-1", "i0,s1,s100", "i3", "i-1", "n", "i1,s-2.5,i7,s-1", "i1,s101,i7,s0", "i4,snan,i-7,s1e400", "",
+	} {
+		f.Add(text, int64(3))
+	}
+	terms := asked().Terms
+	f.Fuzz(func(t *testing.T, text string, n int64) {
+		v := reply(text)
+		charges := []lease.Charge{{Key: lease.Key{Tenant: "t", Class: "c"}, Terms: terms, Cost: max(1, n)}}
+		if r, err := parseTake(v, charges); err == nil {
+			assert.Len(t, r.Levels, 1)
+			assert.GreaterOrEqual(t, r.Levels[0].RetryAfter, time.Duration(0))
+			assert.LessOrEqual(t, r.Levels[0].Tokens, float64(terms.Limit.Capacity))
+		} else {
+			assert.ErrorIs(t, err, errReply)
+		}
+		if st, err := parseState(v, terms); err == nil {
+			assert.True(t, st.Out >= 0 && st.RetryAfter >= 0 && st.Level <= float64(terms.Limit.Capacity), "%+v", st)
+		} else {
+			assert.ErrorIs(t, err, errReply)
+		}
+		all, _ := v.([]any)
+		for _, one := range append(all, v) {
+			if count, err := parseCensus(one); err == nil {
+				assert.GreaterOrEqual(t, count, 0)
+			} else {
+				assert.ErrorIs(t, err, errReply)
+			}
+			if err := parseReset(one); err != nil {
+				assert.ErrorIs(t, err, errReply)
+			}
+		}
+		if err := parseReturn(v, lease.Return{Unspent: max(0, n)}); err != nil {
+			assert.ErrorIs(t, err, errReply)
+		}
+	})
+}

@@ -77,6 +77,9 @@ var faults = []fault{
 		for _, tenant := range g.w.tenants {
 			keys = append(keys, g.w.store.RedisKey(lease.Key{Tenant: tenant, Class: "default"}))
 		}
+		g.w.until(t, "all buckets in use", func() bool {
+			return rdb.Exists(t.Context(), keys...).Val() == int64(len(keys))
+		})
 		swap := func(ops func(pipe redis.Pipeliner, key string)) {
 			_, err := rdb.TxPipelined(t.Context(), func(pipe redis.Pipeliner) error {
 				for _, k := range keys {
