@@ -35,9 +35,9 @@ const (
 	countedFor = 10 * time.Second
 )
 
-func (c *census) init(p *Pool) {
+func (c *census) init(p *Pool, s Store) {
 	c.pool = p
-	if store, ok := p.store.(Census); ok && p.opts.Replicas == 0 {
+	if store, ok := s.(Census); ok && p.opts.Replicas == 0 {
 		c.store, c.id = store, rand.Text()
 	}
 }

@@ -95,7 +95,7 @@ func NewPool(store Store, opts Options) *Pool {
 	p.returns.pool = p
 	p.expiry.pool = p
 	p.breaker.init(p)
-	p.census.init(p)
+	p.census.init(p, store)
 	return p
 }
 
