@@ -5,6 +5,9 @@
 #   FUZZTIME     how long each fuzz target runs
 #   BENCH        which benchmarks run, COUNT how often, BENCHTIME how long each time
 #   EPISODES     how many episodes soak plays, from which SEED on (default: the clock)
+#   CHAOS        how long chaos goes on, from SEED on
+#   STRANGERS    how many tenants the benchmark of evictions brings
+#   OUT          where pictures go
 
 GO        ?= go
 FUZZTIME  ?= 10s
@@ -12,6 +15,9 @@ BENCH     ?= .
 COUNT     ?= 6
 BENCHTIME ?= 1s
 EPISODES  ?= 5000000
+CHAOS     ?= 10m
+STRANGERS ?= 1000000
+OUT       ?= .
 
 # The tools are built at these versions when they are first used, and are no part of the module.
 GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -27,15 +33,17 @@ demo: ## Show several replicas that hold one tenant to one limit (needs nothing 
 	$(GO) run ./cmd/leaselimit demo $(DEMO_FLAGS)
 
 .PHONY: provision
-provision: ## Get what the tests need and is not there: Redis, PostgreSQL, MariaDB, curl
+provision: ## Get what the tests need and is not there: Redis, PostgreSQL, MariaDB, curl, Chromium, Prometheus
 	@internal/redistest/provision.sh
 	@internal/dbtest/provision.sh
 	@httplimit/provision.sh
+	@bench/seen/provision.sh
 
 .PHONY: test
 test: provision ## Run every test, and every benchmark once
 	$(GO) test $(TESTFLAGS) ./...
 	cd bench && $(GO) test $(TESTFLAGS) -bench . -benchtime 1x ./...
+	cd otellimit && $(GO) test $(TESTFLAGS) ./...
 	@$(MAKE) --no-print-directory container
 
 # Ryuk, which cleans up after killed tests, is an image of its own that has to be pulled; these tests clean up by themselves.
@@ -54,6 +62,7 @@ container: ## Run the tests that need Docker, where Docker is
 .PHONY: race
 race: provision ## Run every test once under the race detector
 	$(GO) test -race $(TESTFLAGS) ./...
+	cd otellimit && $(GO) test -race $(TESTFLAGS) ./...
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME
@@ -74,9 +83,35 @@ soak: ## Attack the overshoot bound for EPISODES episodes from SEED on (half an 
 chart: ## Measure accuracy on the grid; writes docs/img/accuracy.svg and the table of docs/accuracy.md (minutes)
 	$(GO) test ./internal/chart -count 1 -timeout 1h -out ../../docs/img -table ../../docs/accuracy.md
 
+.PHONY: chaos
+chaos: provision ## Stage random faults of Redis under load for CHAOS, from SEED on
+	@seed=$(SEED); seed=$${seed:-$$(date +%s)}; echo "chaos: $(CHAOS) from seed $$seed"; \
+	$(GO) test ./internal/chaos -run 'TestRandomFaults$$' -count 1 -timeout 0 -v -chaos $(CHAOS) -chaos-seed $$seed
+
+.PHONY: tuning
+tuning: ## Make the pictures of docs/tuning.md (a minute)
+	$(GO) run ./cmd/leaselimit tune -capacity 20 -refill 2 -chart docs/img/tune-free.svg
+	$(GO) run ./cmd/leaselimit tune -capacity 200 -refill 50 -chart docs/img/tune-pro.svg
+	$(GO) run ./cmd/leaselimit tune -capacity 100 -refill 10 -chart docs/img/tune-burst.svg
+
+.PHONY: pictures
+pictures: ## Take pictures of the debug page in Chromium, into OUT
+	cd bench && $(GO) test ./seen -count 1 -run Browser -out $(abspath $(OUT))
+
 .PHONY: bench
-bench: provision ## Run the benchmarks, beside the peers; pipe the output into benchstat
-	cd bench && $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./...
+bench: provision ## Run the benchmarks beside the peers; writes bench/results (half an hour with the defaults)
+	@mkdir -p bench/results
+	@cd bench && { \
+		echo "date: $$(date -u +%F)"; \
+		echo "commit: $$(git describe --always --dirty)"; \
+		echo "command: make bench BENCH='$(BENCH)' BENCHTIME=$(BENCHTIME) COUNT=$(COUNT)"; \
+		$(GO) test -tags gubernator -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 . -strangers $(STRANGERS); \
+	} >results/bench.txt 2>&1 || { tail -n 40 results/bench.txt; exit 1; }
+	cd bench && $(GO) run ./report results/bench.txt
+
+.PHONY: bench-check
+bench-check: ## Compare the hot paths with bench/ratios.json; fails on a loss of more than 25 %
+	cd bench && $(GO) run ./check
 
 .PHONY: cover
 cover: provision ## Write the coverage of all tests to coverage.out and show the sum
@@ -94,12 +129,14 @@ fmt-check: ## Fail if fmt would change something
 .PHONY: vet
 vet: ## Run go vet
 	$(GO) vet ./...
-	cd bench && $(GO) vet -tags container ./...
+	cd bench && $(GO) vet -tags container,gubernator ./...
+	cd otellimit && $(GO) vet ./...
 
 .PHONY: lint
 lint: ## Run golangci-lint (its first run builds it, which takes minutes)
 	$(GOLANGCI_LINT) run ./...
 	cd bench && $(GOLANGCI_LINT) run ./...
+	cd otellimit && $(GOLANGCI_LINT) run ./...
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities (asks vuln.go.dev)
