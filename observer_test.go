@@ -273,6 +273,9 @@ func TestOB2_AnOutageIsAFewLines(t *testing.T) {
 		call(10_000)
 		assert.Equal(t, int64(1), log.n.Load(), "of the outage")
 		assert.Positive(t, lim.Stats().AllowedFallback)
+		store.out.Store(false)
+		call(2000)
+		assert.Equal(t, int64(2), log.n.Load(), "and one of its end")
 	})
 }
 
