@@ -86,9 +86,9 @@ func allowAll(ctx context.Context, tenant string, into []Decision, charges []Cha
 		if err := askAll(ctx, slow, tenant); err != nil {
 			return Decision{}, err
 		}
-		return decided(slow, into, charges), nil
+		return decided(ctx, tenant, slow, into, charges), nil
 	}
-	return decided(parts, into, charges), nil
+	return decided(ctx, tenant, parts, into, charges), nil
 }
 
 // merge makes one part for each limiter.
@@ -182,6 +182,8 @@ func (p *part) settle() {
 	case p.Result.Verdict != 0:
 		p.d = Decision{}
 		p.lim.fill(&p.d, &p.Limit, p.Result)
+		p.tenant.slow.decided(p.Result.Verdict)
+		p.lim.cfg.Observer.refused(p.tenant.holder.Key().Tenant, p.Cost, &p.d)
 		p.state = partRefused
 		if p.d.Shadowed {
 			p.state = partFree
@@ -198,7 +200,7 @@ func (p *part) refuse() {
 }
 
 // decided is the decision on the whole. It undoes what was taken for a call that is refused.
-func decided(parts []part, into []Decision, charges []Charge) Decision {
+func decided(ctx context.Context, tenant string, parts []part, into []Decision, charges []Charge) Decision {
 	refused := false
 	for i := range parts {
 		refused = refused || parts[i].state == partRefused
@@ -209,6 +211,7 @@ func decided(parts []part, into []Decision, charges []Charge) Decision {
 		} else {
 			parts[i].keep()
 		}
+		parts[i].lim.show(ctx, tenant, parts[i].Cost, parts[i].d)
 	}
 	for i := range into {
 		at := slices.IndexFunc(parts, func(p part) bool { return p.lim == charges[i].Limiter })
@@ -227,8 +230,10 @@ func (p *part) keep() {
 		p.Keep()
 		p.d = Decision{}
 		p.lim.fill(&p.d, &p.Limit, p.Result)
+		p.tenant.slow.decided(p.Result.Verdict)
 	case partFallback:
 		p.lim.count.allowedFallback.Add(1)
+		p.tenant.slow.failedOver(true)
 	case partFree:
 		if !p.d.Shadowed {
 			p.lim.count.unlimited.Add(1)
@@ -242,6 +247,9 @@ func (p *part) undo() {
 		return // has been counted
 	}
 	p.lim.count.together.Add(1)
+	if p.tenant != nil {
+		p.tenant.slow.refused.Add(1)
+	}
 	p.d.Allowed = true
 	switch p.state {
 	case partTaken:

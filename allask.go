@@ -137,6 +137,7 @@ func (p *part) failed(err error) {
 	p.lim.decideFallback(&p.d, p.tenant, p.Cost)
 	if p.state = partFallback; !p.d.Allowed {
 		p.lim.count.refusedFallback.Add(1)
+		p.tenant.slow.failedOver(false)
 		p.refuse()
 	}
 }

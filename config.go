@@ -60,7 +60,7 @@ type Config struct {
 
 	// MaxTenants is the most tenants that are kept in memory, the least used making room; default 100_000. A tenant that
 	// made room loses nothing but a round trip: its leases are returned and its bucket is in the store. Tenants that are not
-	// called for one to three LeaseTTL leave memory by themselves.
+	// called for one to four LeaseTTL leave memory by themselves.
 	MaxTenants int
 
 	// Shadow lets every call pass: refusals are decided and counted, and marked Shadowed.

@@ -30,13 +30,14 @@ func (l *Limiter) Estimate(ctx context.Context, tenant string, cost int64) (e Es
 	if err != nil {
 		return Estimate{}, err
 	}
-	if t := l.tenants.load(tenant); t != nil {
+	if t := l.tenants.load(tenant); t != nil && cost <= limit.Capacity {
 		p := lease.Part{Holder: &t.holder, Limit: limit, Cost: cost}
 		if p.Try() {
 			t.touch()
 			l.fill(&e.Decision, &limit, p.Result)
 			e.receipt = p.Receipt()
 			e.charged(l, t, tenant, cost)
+			l.show(ctx, tenant, cost, e.Decision)
 			return e, nil
 		}
 	}
@@ -45,7 +46,15 @@ func (l *Limiter) Estimate(ctx context.Context, tenant string, cost int64) (e Es
 		return Estimate{}, err
 	}
 	e.charged(l, nil, tenant, cost)
+	l.show(ctx, tenant, cost, e.Decision)
 	return e, nil
+}
+
+// show shows a decision to the Observer, if it samples them.
+func (l *Limiter) show(ctx context.Context, tenant string, cost int64, d Decision) {
+	if l.cfg.Observer.samples() {
+		l.cfg.Observer.decided(ctx, tenant, cost, &d)
+	}
 }
 
 // Estimate is [Limiter.Estimate] for this tenant.

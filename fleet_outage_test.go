@@ -3,6 +3,7 @@ package leaselimit_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/internal/redistest"
+	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/membucket"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/leaselimit/leaselimit/redisbucket"
@@ -232,4 +234,28 @@ func runInOutage(t *testing.T, addr, prefix string, limit quota.Limit, processes
 			}
 		}
 	}
+}
+
+// A Reset that fails gives nothing: in an outage it would be a way around the share.
+func TestAResetThatFailsFillsNoShare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newTap()
+		cfg := limited(quota.PerMinute(1, 100))
+		cfg.Replicas = 4
+		lim := newLimiter(t, resetless{s}, cfg)
+		s.onAcquire(down)
+		admitted := 0
+		for range 10 {
+			admitted += calls(t, lim, "acme", 100)
+			require.Error(t, lim.Reset(t.Context(), "acme"))
+		}
+		assert.LessOrEqual(t, admitted, 26)
+	})
+}
+
+// resetless is a store on which nothing can be reset.
+type resetless struct{ *tap }
+
+func (resetless) Reset(context.Context, lease.Key) error {
+	return &lease.StoreError{Op: "reset", Reason: lease.ReasonRefused, Err: errors.New("away")}
 }

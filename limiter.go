@@ -143,6 +143,9 @@ func (l *Limiter) lookUp(ctx context.Context, tenant string) (quota.Limit, error
 
 // fast decides from what is in memory, if that can decide.
 func (l *Limiter) fast(t *tenant, limit *quota.Limit, cost int64, d *Decision) bool {
+	if cost > limit.Capacity { // which is a matter of the limit, whatever is in hand
+		return false
+	}
 	r, ok := t.holder.TrySpend(limit, cost)
 	if !ok {
 		return false

@@ -37,8 +37,8 @@ type Stats struct {
 
 	// Replicas is how many share the limits as far as is known: Config.Replicas, or as counted by the store; 0 is unknown.
 	Replicas int64
-	// Tenants are in memory now; Evicted made room for others, or had not been called for LeaseTTL or longer.
-	Tenants, Evicted int64
+	// Tenants are in memory now; Evicted made room for others, and Idle left because they had not been called for LeaseTTL or longer.
+	Tenants, Evicted, Idle int64
 	// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than
 	// capacity + refill*t of one tenant: the most of those in memory, measured with each draw, never above the truth.
 	// MaxOvershoot is its bound, for all replicas together.
@@ -83,7 +83,7 @@ func (s Stats) Plus(o Stats) Stats {
 		&s.Draws: o.Draws, &s.DrawFailures: o.DrawFailures, &s.LateDraws: o.LateDraws, &s.Returns: o.Returns,
 		&s.TokensGranted: o.TokensGranted, &s.TokensSpent: o.TokensSpent, &s.TokensReturned: o.TokensReturned,
 		&s.TokensLost: o.TokensLost, &s.TokensStranded: o.TokensStranded, &s.TokensHeld: o.TokensHeld,
-		&s.TokensWaiters: o.TokensWaiters, &s.Tenants: o.Tenants, &s.Evicted: o.Evicted,
+		&s.TokensWaiters: o.TokensWaiters, &s.Tenants: o.Tenants, &s.Evicted: o.Evicted, &s.Idle: o.Idle,
 	} {
 		*sum += n
 	}
@@ -138,7 +138,7 @@ func (l *Limiter) Stats() Stats {
 	ts := &l.tenants
 	ts.mu.Lock()
 	sum := ts.mu.retired
-	s.Evicted, s.Tenants = ts.mu.evicted, int64(len(ts.mu.ring))
+	s.Evicted, s.Idle, s.Tenants = ts.mu.evicted, ts.mu.idle, int64(len(ts.mu.ring))
 	ring := append([]*tenant(nil), ts.mu.ring...)
 	ts.mu.Unlock()
 	for _, t := range ring {

@@ -88,8 +88,8 @@ func (t *tenant) touch() {
 
 // tenants is the bounded set of tenants in memory. Lookups are lock-free; when it is full, a new tenant evicts one that was
 // not used since the clock hand last passed it (the CLOCK algorithm of Corbató, 1968). Who was not used for a whole round of the
-// sweep, one LeaseTTL long and more, goes too: such a tenant has no lease any more, and its demand is too small for one, so all
-// that is lost is memory.
+// sweep, one LeaseTTL long and more, goes too, once its share for an outage is full again: such a tenant has no lease any more,
+// and its demand is too small for one, so all that is lost is memory.
 type tenants struct {
 	limiter *Limiter
 	byName  *xsync.Map[string, *tenant]
@@ -102,8 +102,9 @@ type tenants struct {
 		next    int           // where in the ring the sweep goes on
 		todo    int           // of its round
 		pace    time.Duration // between two of its steps
-		evicted int64
-		retired spent // of tenants that are gone
+		evicted int64         // to make room
+		idle    int64         // by the sweep
+		retired spent         // of tenants that are gone
 	}
 }
 
@@ -136,6 +137,7 @@ func (ts *tenants) get(name string, limit quota.Limit) *tenant {
 	} else {
 		i := ts.victimLocked()
 		ts.evictLocked(ts.mu.ring[i])
+		ts.mu.evicted++
 		ts.mu.ring[i] = t
 	}
 	ts.byName.Store(name, t)
@@ -153,7 +155,11 @@ func (ts *tenants) sweep() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	m := &ts.mu
-	if m.sweep != nil && ts.limiter.pool.StoreState().Open { // what is left of a share in an outage is not forgotten
+	if ts.limiter.closed.Load() { // it was about to begin when Close stopped it
+		m.sweep = nil
+		return
+	}
+	if ts.limiter.pool.StoreState().Open { // what is left of a share in an outage is not forgotten
 		m.sweep.Reset(ts.limiter.cfg.LeaseTTL)
 		return
 	}
@@ -163,17 +169,18 @@ func (ts *tenants) sweep() {
 	}
 	for n := min(sweepStep, m.todo); n > 0; n-- {
 		m.todo--
-		if t := m.ring[m.next]; t.used.Swap(false) {
+		if t := m.ring[m.next]; t.used.Swap(false) || !t.holder.Idle() {
 			m.next++
 			continue
 		}
 		ts.evictLocked(m.ring[m.next])
+		m.idle++
 		last := len(m.ring) - 1
 		m.ring[m.next], m.ring[last] = m.ring[last], nil
 		m.ring = m.ring[:last]
 	}
 	m.hand = min(m.hand, max(0, len(m.ring)-1))
-	if len(m.ring) == 0 || ts.limiter.closed.Load() {
+	if len(m.ring) == 0 {
 		m.ring, m.todo, m.sweep = nil, 0, nil
 		return
 	}
@@ -201,10 +208,10 @@ func (ts *tenants) victimLocked() int {
 	return ts.mu.hand
 }
 
+// evictLocked forgets t. It is retired first: Close must find it until nothing is left to be done for it.
 func (ts *tenants) evictLocked(t *tenant) {
-	ts.byName.Delete(t.holder.Key().Tenant)
 	tokens, calls, refused := t.holder.Retire()
-	ts.mu.evicted++
+	ts.byName.Delete(t.holder.Key().Tenant)
 	ts.limiter.cfg.Observer.evicted(t.holder.Key().Tenant)
 	ts.mu.retired.add(tokens, calls, refused)
 }

@@ -126,20 +126,41 @@ func TestIdleTenantsLeaveMemory(t *testing.T) {
 			for i := range 1000 {
 				require.True(t, call(t, lim, fmt.Sprint("idle-", i), 1).Allowed)
 			}
-			for range 95 {
+			for range 125 {
 				require.True(t, call(t, lim, "busy", 1).Allowed)
 				time.Sleep(time.Second)
 			}
-			require.Equal(t, int64(1), lim.Stats().Tenants, "three LeaseTTL of 30 s later, and a step")
+			require.Equal(t, int64(1), lim.Stats().Tenants, "four LeaseTTL of 30 s later, and a step")
 			require.Greater(t, lim.Stats().AllowedLease, int64(60), "who is busy keeps its leases")
-			time.Sleep(95 * time.Second)
+			time.Sleep(125 * time.Second)
 			require.Zero(t, lim.Stats().Tenants)
 		}
-		adds(t, lim.Stats(), 2*1095)
-		assert.Equal(t, int64(2*1001), lim.Stats().Evicted)
+		adds(t, lim.Stats(), 2*1125)
+		assert.Equal(t, int64(2*1001), lim.Stats().Idle)
+		assert.Zero(t, lim.Stats().Evicted)
 		d, err := handle.Allow(t.Context())
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
+	})
+}
+
+// A cost that can never pass is told so, whatever is in hand.
+func TestACostAboveTheCapacityNeverPasses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		cfg := limited(quota.PerMinute(100, 100))
+		cfg.LeaseSize, cfg.Replicas = 10, 1
+		lim := newLimiter(t, newTap(), cfg)
+		for range 95 {
+			require.True(t, call(t, lim, "acme", 1).Allowed)
+		}
+		assert.Equal(t, leaselimit.Never, call(t, lim, "acme", 101).RetryAfter)
+		d, err := lim.Tenant("acme").AllowN(t.Context(), 101)
+		require.NoError(t, err)
+		assert.Equal(t, leaselimit.Never, d.RetryAfter)
+		e, err := lim.Estimate(t.Context(), "acme", 101)
+		require.NoError(t, err)
+		assert.Equal(t, leaselimit.Never, e.RetryAfter)
+		assert.Equal(t, int64(3), lim.Stats().RefusedNever)
 	})
 }
 

@@ -89,9 +89,6 @@ func (h *Holder) Remaining() int64 { return h.remaining(h.pool.clock.now()) }
 
 // Reset fills the shared bucket up and forgets what was known of it.
 func (h *Holder) Reset(ctx context.Context) error {
-	h.mu.Lock()
-	h.mu.share.known = false
-	h.mu.Unlock()
 	_, err := await(ctx, h, "reset", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, h.pool.store.Reset(ctx, h.key)
 	})
@@ -101,6 +98,7 @@ func (h *Holder) Reset(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mark.Store(nil)
+	h.mu.share.known = false
 	h.mu.nextAsk, h.mu.nextTop = 0, 0
 	return nil
 }

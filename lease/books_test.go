@@ -325,3 +325,26 @@ func TestBooks(t *testing.T) {
 		})
 	})
 }
+
+// What a holder has counted stays as it was when it is retired: whoever still looks at it must not see other counts.
+func TestCountsOfARetiredHolderStay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 100}, fixed())
+		r.spend(3)
+		for range 20 {
+			r.spend(2)
+		}
+		r.drain(0)
+		for range 50 {
+			r.spend(1)
+		}
+		tokens, calls, refused := r.Spent()
+		require.Positive(t, refused)
+		for range 2 {
+			a, b, c := r.Retire()
+			assert.Equal(t, [3]int64{tokens, calls, refused}, [3]int64{a, b, c})
+			a, b, c = r.Spent()
+			assert.Equal(t, [3]int64{tokens, calls, refused}, [3]int64{a, b, c})
+		}
+	})
+}

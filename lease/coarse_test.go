@@ -46,6 +46,28 @@ func TestACoarseClockThatStandsStill(t *testing.T) {
 	})
 }
 
+// The same for calls that cost more than one, of a lease whose tokens are odd.
+func TestACoarseClockThatStandsStillForDearCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		o := coarse()
+		o.LeaseSize, o.MaxHold = 401, 401
+		r := newRig(t, quota.Limit{Capacity: 1000}, o)
+		r.spend(1)
+		require.Equal(t, int64(401), r.Held())
+		limit := r.Limit()
+		r.pool.StallTimers()
+		time.Sleep(20 * time.Second)
+		passed := 0
+		for {
+			if _, ok := r.TrySpend(&limit, 2); !ok {
+				break
+			}
+			passed++
+		}
+		assert.LessOrEqual(t, passed, 33)
+	})
+}
+
 // What a coarse clock is behind must not refuse what has been refilled, and how far it was seen behind counts.
 func TestARefusalByACoarseClockIsNotWrong(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -94,6 +94,8 @@ type state struct {
 
 	owed [2]Report // spent and not reported, of leases that are no longer held
 
+	final struct{ calls, refused int64 } // what Retire counted
+
 	sent, home int64 // tokens given back so far: sent off, and known to have arrived or to be lost
 }
 
@@ -160,15 +162,15 @@ func (h *Holder) TrySpend(limit *quota.Limit, cost int64) (r Result, ok bool) {
 	if l.Low(left) {
 		h.lowWater()
 	}
-	if left&checkEvery == 0 && c.coarse > 0 {
+	if c.coarse > 0 && left/checkEvery != (left+cost)/checkEvery {
 		c.tick()
 	}
 	return Result{Verdict: FromLease, Remaining: min(t.Limit.Capacity, left+l.Behind())}, true
 }
 
-// checkEvery, as a mask of the tokens left in a lease, is how often a spend by the coarse clock looks at the exact one: as many
-// tokens, of each lease, may be spent past its window if the coarse clock stands still.
-const checkEvery = 64 - 1
+// checkEvery is after how many tokens of a lease a spend by the coarse clock looks at the exact one: as many, and one call, may be
+// spent of each lease past its window if the coarse clock stands still.
+const checkEvery = 64
 
 // tryRefuse refuses a call that the leases in hand do not cover, if the pre-check can. It goes by the latest that it may be:
 // now, of a coarse clock, is behind, and what has been refilled since must not be refused.

@@ -69,7 +69,7 @@ func (h *Holder) Activity() (calls, refused int64, rate float64) {
 
 func (h *Holder) activityLocked(now int64) (calls, refused int64, rate float64) {
 	spent, extra, ones := h.spentLocked(), h.extra.Load(), h.refused.ones.Load()
-	calls, refused = spent-extra, h.refused.local.Load()+ones
+	_, calls, refused = h.countsLocked()
 
 	// What the next draw would make of the demand.
 	d := h.mu.demand

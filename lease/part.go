@@ -49,11 +49,15 @@ func (p *Part) Try() bool {
 	if t.Limit != p.Limit {
 		return false
 	}
-	now := h.pool.clock.now()
+	c := &h.pool.clock
+	now := c.now()
 	l, left, ok := h.local.Take(now, p.Cost)
 	if !ok {
 		p.Result, ok = h.tryRefuse(now, p.Cost)
 		return ok
+	}
+	if c.coarse > 0 && left/checkEvery != (left+p.Cost)/checkEvery {
+		c.tick()
 	}
 	p.fast, p.took, p.counted = h.pool.receipt(l, now), true, true
 	if p.Cost > 1 {
@@ -276,6 +280,10 @@ func (p *Part) land(reply TakeReply, i int) {
 		d.req.Need = 0
 	}
 	h.noteLocked(d, &g, now)
+	h.grantedLocked(now, g.Waiters, level.RetryAfter > 0)
+	if !h.mu.closed { // Close of its pool may wait for nothing any more
+		h.pool.census.drew(h, now)
+	}
 	switch {
 	case reply.Allowed:
 		p.Result = Result{Verdict: FromStore, Remaining: h.remaining(now)}

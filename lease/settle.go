@@ -210,7 +210,15 @@ func (h *Holder) Close() {
 func (h *Holder) Spent() (tokens, calls, refused int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.countsLocked()
+}
+
+// countsLocked is Spent. After Retire it stays as it was then.
+func (h *Holder) countsLocked() (tokens, calls, refused int64) {
 	tokens = h.spentLocked()
+	if h.retired.Load() {
+		return tokens, h.mu.final.calls, h.mu.final.refused
+	}
 	return tokens, tokens - h.extra.Load(), h.refused.local.Load() + h.refused.ones.Load()
 }
 
@@ -220,9 +228,13 @@ func (h *Holder) Retire() (tokens, calls, refused int64) {
 	h.Close()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.retired.Store(true)
+	if h.retired.Swap(true) {
+		return h.countsLocked()
+	}
 	tokens = h.spentLocked()
-	return tokens, tokens - h.extra.Swap(0), h.refused.local.Swap(0) + h.refused.ones.Swap(0)
+	h.mu.final.calls = tokens - h.extra.Swap(0)
+	h.mu.final.refused = h.refused.local.Swap(0) + h.refused.ones.Swap(0)
+	return tokens, h.mu.final.calls, h.mu.final.refused
 }
 
 // Held is the number of tokens in leases now, ready or not.

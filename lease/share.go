@@ -152,3 +152,12 @@ func (h *Holder) GiveShare(limit quota.Limit, n int64) {
 	p := h.feedLocked(h.pool.clock.exact())
 	h.mu.share.tokens = min(p.capacity, h.mu.share.tokens+float64(n))
 }
+
+// Idle reports whether forgetting h loses nothing but memory: what was admitted of late is made up for, so that the share would be
+// full again in an outage, too.
+func (h *Holder) Idle() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.feedLocked(h.pool.clock.exact())
+	return len(h.mu.waiters) == 0 && !h.mu.flying && h.mu.share.tokens+1e-9 >= p.capacity
+}

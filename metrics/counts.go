@@ -53,6 +53,8 @@ var counts = []count{
 		func(s *leaselimit.Stats) float64 { return float64(s.Tenants) }),
 	counter("tenants_evicted_total", "Tenants that made room for others.",
 		func(s *leaselimit.Stats) int64 { return s.Evicted }),
+	counter("tenants_idle_total", "Tenants that left memory because they were not called.",
+		func(s *leaselimit.Stats) int64 { return s.Idle }),
 	gauge("overshoot_ratio", "Most that this replica alone admitted above capacity and refill, of the capacity.",
 		func(s *leaselimit.Stats) float64 { return s.Overshoot }),
 	gauge("overshoot_bound_ratio", "The budget for all replicas together, of the capacity.",
