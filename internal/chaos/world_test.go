@@ -143,13 +143,18 @@ func (w *world) call(lim *leaselimit.Limiter, from int) {
 	}
 }
 
-func (w *world) end() {
+// halt ends the calls.
+func (w *world) halt() {
 	select {
 	case <-w.stop:
 	default:
 		close(w.stop)
 	}
 	w.work.Wait()
+}
+
+func (w *world) end() {
+	w.halt()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, lim := range w.lims {
@@ -162,11 +167,16 @@ func (w *world) until(t *testing.T, what string, cond func() bool) {
 	require.Eventually(t, cond, patience, 5*time.Millisecond, what)
 }
 
-// recovered waits until every replica is answered again.
+// recovered waits until every bucket can be read, and every replica is answered, again. The nodes of a Cluster come back one by one.
 func (w *world) recovered(t *testing.T) {
 	t.Helper()
 	begin := time.Now()
 	w.until(t, "recovered", func() bool {
+		for _, tenant := range w.tenants {
+			if _, err := w.peek(t, tenant); err != nil {
+				return false
+			}
+		}
 		for i, lim := range w.lims {
 			// A new tenant has to be asked for.
 			d, err := lim.Allow(context.Background(), fmt.Sprintf("fresh-%d-%d", i, time.Now().UnixNano()))
@@ -177,6 +187,13 @@ func (w *world) recovered(t *testing.T) {
 		return true
 	})
 	t.Logf("recovered in %v", time.Since(begin).Round(time.Millisecond))
+}
+
+func (w *world) peek(t *testing.T, tenant string) (lease.State, error) {
+	t.Helper()
+	b := w.lims[0].Bound(tenant)
+	return w.store.Peek(t.Context(), lease.Key{Tenant: tenant, Class: "default"},
+		lease.Terms{Limit: b.Limit, Budget: b.Tokens, Share: b.Share, TTL: 3 * time.Second})
 }
 
 func (w *world) sum() leaselimit.Stats {
@@ -191,6 +208,8 @@ func (w *world) sum() leaselimit.Stats {
 // was lost, so that no token may be.
 func (w *world) check(t *testing.T, losses int64, exact bool) {
 	t.Helper()
+	w.halt()
+	w.recovered(t) // also from calls that were under way when it was seen to have
 	w.end()
 	s := w.sum()
 	w.mu.Lock()
@@ -206,12 +225,10 @@ func (w *world) check(t *testing.T, losses int64, exact bool) {
 	missing := int64(0)
 	for _, tenant := range w.tenants {
 		limit := limitOf(tenant)
-		terms := w.lims[0].Bound(tenant)
-		st, err := w.store.Peek(t.Context(), lease.Key{Tenant: tenant, Class: "default"},
-			lease.Terms{Limit: limit, Budget: terms.Tokens, Share: terms.Share, TTL: 3 * time.Second})
+		st, err := w.peek(t, tenant)
 		require.NoError(t, err)
 		level, spent := int64(st.Level), w.mu.tokens[tenant]
-		assert.LessOrEqual(t, level+spent, limit.Capacity+losses*(limit.Capacity+terms.Share), "%s: %d left, %d spent", tenant, level, spent)
+		assert.LessOrEqual(t, level+spent, limit.Capacity+losses*(limit.Capacity+w.lims[0].Bound(tenant).Share), "%s: %d left, %d spent", tenant, level, spent)
 		if losses == 0 {
 			missing += limit.Capacity - level - spent
 		}
