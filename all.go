@@ -183,7 +183,7 @@ func (p *part) settle() {
 		p.d = Decision{}
 		p.lim.fill(&p.d, &p.Limit, p.Result)
 		p.tenant.slow.decided(p.Result.Verdict)
-		p.lim.cfg.Observer.refused(p.tenant.holder.Key().Tenant, p.Cost, &p.d)
+		p.lim.cfg.Observer.refused(p.tenant.name(), p.Cost, &p.d)
 		p.state = partRefused
 		if p.d.Shadowed {
 			p.state = partFree

@@ -10,7 +10,6 @@ import (
 
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
-	"github.com/puzpuzpuz/xsync/v4"
 )
 
 // A Limiter holds each tenant to its limit of one class, together with all other replicas that use the same store. It is
@@ -50,7 +49,8 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		}
 		l.spent = Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit}
 	}
-	l.tenants.limiter, l.tenants.byName = l, xsync.NewMap[string, *tenant]()
+	l.tenants.limiter = l
+	l.tenants.byName.init()
 	return l, nil
 }
 

@@ -2,6 +2,7 @@ package leaselimit
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
-	"github.com/puzpuzpuz/xsync/v4"
 )
 
 // A Tenant is a handle on one tenant of a Limiter: the same methods without the key, and without looking it up for every
@@ -79,6 +79,8 @@ type tenant struct {
 	slow   callsSlow
 }
 
+func (t *tenant) name() string { return t.holder.Key().Tenant }
+
 // touch marks t as in use. It writes only if it has to, so that a hot tenant's line stays shared.
 func (t *tenant) touch() {
 	if !t.used.Load() {
@@ -92,7 +94,7 @@ func (t *tenant) touch() {
 // and its demand is too small for one, so all that is lost is memory.
 type tenants struct {
 	limiter *Limiter
-	byName  *xsync.Map[string, *tenant]
+	byName  table
 
 	mu struct {
 		sync.Mutex
@@ -115,8 +117,7 @@ const sweepStep = 128
 const maxSteps = 64
 
 func (ts *tenants) load(name string) *tenant {
-	t, _ := ts.byName.Load(lease.TenantName(name))
-	return t
+	return ts.byName.load(lease.TenantName(name))
 }
 
 func (ts *tenants) get(name string, limit quota.Limit) *tenant {
@@ -127,7 +128,7 @@ func (ts *tenants) get(name string, limit quota.Limit) *tenant {
 	l := ts.limiter
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if t, ok := ts.byName.Load(name); ok {
+	if t := ts.byName.load(name); t != nil {
 		return t
 	}
 	t := new(tenant)
@@ -140,7 +141,7 @@ func (ts *tenants) get(name string, limit quota.Limit) *tenant {
 		ts.mu.evicted++
 		ts.mu.ring[i] = t
 	}
-	ts.byName.Store(name, t)
+	ts.byName.put(t)
 	if l.closed.Load() { // Close may have passed over it
 		t.holder.Close()
 	} else if ts.mu.sweep == nil {
@@ -211,12 +212,23 @@ func (ts *tenants) victimLocked() int {
 // evictLocked forgets t. It is retired first: Close must find it until nothing is left to be done for it.
 func (ts *tenants) evictLocked(t *tenant) {
 	tokens, calls, refused := t.holder.Retire()
-	ts.byName.Delete(t.holder.Key().Tenant)
-	ts.limiter.cfg.Observer.evicted(t.holder.Key().Tenant)
+	ts.byName.remove(t)
+	ts.limiter.cfg.Observer.evicted(t.name())
 	ts.mu.retired.add(tokens, calls, refused)
 }
 
 // holders yields the holders of all tenants.
 func (ts *tenants) holders(yield func(*lease.Holder) bool) {
-	ts.byName.Range(func(_ string, t *tenant) bool { return yield(&t.holder) })
+	for _, t := range ts.all() {
+		if !yield(&t.holder) {
+			return
+		}
+	}
+}
+
+// all are the tenants in memory.
+func (ts *tenants) all() []*tenant {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return slices.Clone(ts.mu.ring)
 }

@@ -44,7 +44,7 @@ func (c *callsSlow) failedOver(allowed bool) {
 }
 
 func (t *tenant) stats() TenantStats {
-	s := TenantStats{Tenant: t.holder.Key().Tenant, View: t.holder.View(), Degraded: t.slow.degraded.Load()}
+	s := TenantStats{Tenant: t.name(), View: t.holder.View(), Degraded: t.slow.degraded.Load()}
 	s.Allowed, s.Refused = s.Calls+t.slow.allowed.Load(), s.View.Refused+t.slow.refused.Load()
 	return s
 }
@@ -53,19 +53,16 @@ func (t *tenant) stats() TenantStats {
 // tenant in memory.
 func (l *Limiter) Tenants(n int) []TenantStats {
 	var top busiest
-	l.tenants.byName.Range(func(_ string, t *tenant) bool {
+	for _, t := range l.tenants.all() {
 		_, _, rate := t.holder.Activity()
 		switch {
-		case n < 1:
-			return false
 		case len(top) < n:
 			heap.Push(&top, busy{t, rate})
-		case rate > top[0].rate:
+		case n > 0 && rate > top[0].rate:
 			top[0] = busy{t, rate}
 			heap.Fix(&top, 0)
 		}
-		return true
-	})
+	}
 	all := make([]TenantStats, 0, len(top))
 	for len(top) > 0 {
 		all = append(all, heap.Pop(&top).(busy).tenant.stats())

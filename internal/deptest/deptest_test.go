@@ -22,7 +22,6 @@ import (
 const (
 	module     = "github.com/leaselimit/leaselimit"
 	xsync      = "golang.org/x/sync"
-	xsyncMap   = "github.com/puzpuzpuz/xsync/v4"
 	redis      = "github.com/redis/go-redis"
 	prometheus = "github.com/prometheus"
 	grpc       = "google.golang.org/grpc"
@@ -47,7 +46,7 @@ var allowed = map[string][]string{
 	"membucket":     {"internal/wire", "lease", "quota", "scripts"},
 	"redisbucket":   {"internal/wire", "lease", "quota", "scripts", redis},
 
-	".": {"lease", "localbucket", "precheck", "quota", xsyncMap},
+	".": {"lease", "localbucket", "precheck", "quota"},
 
 	"internal/edgelog":    {"."},
 	"internal/patience":   {},
