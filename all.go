@@ -169,7 +169,7 @@ func (p *part) try(tenant string) {
 	}
 	p.Holder = &p.tenant.holder
 	if p.Try() {
-		p.tenant.touch()
+		p.tenant.holder.Touch()
 		p.settle()
 	}
 }
@@ -248,7 +248,7 @@ func (p *part) undo() {
 	}
 	p.lim.count.together.Add(1)
 	if p.tenant != nil {
-		p.tenant.slow.refused.Add(1)
+		p.tenant.slow.rest().refused.Add(1)
 	}
 	p.d.Allowed = true
 	switch p.state {

@@ -86,7 +86,7 @@ func judge(parts []*part, tenant string) (asked []*part, err error) {
 			continue
 		}
 		p.tenant = p.lim.tenants.get(tenant, p.Limit)
-		p.tenant.touch()
+		p.tenant.holder.Touch()
 		p.Part = lease.Part{Holder: &p.tenant.holder, Limit: p.Limit, Cost: p.Cost}
 		switch err := p.Judge(); {
 		case errors.Is(err, lease.ErrRetired), errors.Is(err, lease.ErrClosed):

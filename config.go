@@ -188,6 +188,7 @@ func validClass(s string) bool {
 
 func (c *Config) options() lease.Options {
 	return lease.Options{
+		Class:        c.Class,
 		MaxOvershoot: c.MaxOvershoot,
 		LeaseShare:   c.LeaseShare,
 		TTL:          c.LeaseTTL,

@@ -33,7 +33,7 @@ func (l *Limiter) Estimate(ctx context.Context, tenant string, cost int64) (e Es
 	if t := l.tenants.load(tenant); t != nil && cost <= limit.Capacity {
 		p := lease.Part{Holder: &t.holder, Limit: limit, Cost: cost}
 		if p.Try() {
-			t.touch()
+			t.holder.Touch()
 			l.fill(&e.Decision, &limit, p.Result)
 			e.receipt = p.Receipt()
 			e.charged(l, t, tenant, cost)

@@ -150,7 +150,7 @@ func (l *Limiter) fast(t *tenant, limit *quota.Limit, cost int64, d *Decision) b
 	if !ok {
 		return false
 	}
-	t.touch()
+	t.holder.Touch()
 	if r.Verdict == lease.FromLease && limit == l.fixed {
 		*d = l.spent
 		d.Remaining = r.Remaining
@@ -178,7 +178,7 @@ func (l *Limiter) slow(ctx context.Context, name string, limit quota.Limit, cost
 	}
 	for {
 		t := l.tenants.get(name, limit)
-		t.touch()
+		t.holder.Touch()
 		r, err := t.holder.Spend(ctx, limit, cost)
 		failed, away := errors.AsType[*lease.StoreError](err)
 		switch {

@@ -72,21 +72,13 @@ func (t *Tenant) Reset(ctx context.Context) error { return t.limiter.Reset(ctx, 
 // Bound is [Limiter.Bound] for this tenant.
 func (t *Tenant) Bound() Bound { return t.limiter.Bound(t.name) }
 
-// tenant is what is kept of a tenant in memory: one object, whose first cache line has what most calls need.
+// tenant is what is kept of a tenant in memory, in three cache lines, of which most calls need the first.
 type tenant struct {
-	used   atomic.Bool // since the clock hand last passed
 	holder lease.Holder
 	slow   callsSlow
 }
 
-func (t *tenant) name() string { return t.holder.Key().Tenant }
-
-// touch marks t as in use. It writes only if it has to, so that a hot tenant's line stays shared.
-func (t *tenant) touch() {
-	if !t.used.Load() {
-		t.used.Store(true)
-	}
-}
+func (t *tenant) name() string { return t.holder.Tenant() }
 
 // tenants is the bounded set of tenants in memory. Lookups are lock-free; when it is full, a new tenant evicts one that was
 // not used since the clock hand last passed it (the CLOCK algorithm of Corbató, 1968). Who was not used for a whole round of the
@@ -132,7 +124,7 @@ func (ts *tenants) get(name string, limit quota.Limit) *tenant {
 		return t
 	}
 	t := new(tenant)
-	l.pool.Init(&t.holder, lease.Key{Tenant: name, Class: l.cfg.Class}, limit)
+	l.pool.Init(&t.holder, name, limit)
 	if len(ts.mu.ring) < l.cfg.MaxTenants {
 		ts.mu.ring = append(ts.mu.ring, t)
 	} else {
@@ -170,7 +162,7 @@ func (ts *tenants) sweep() {
 	}
 	for n := min(sweepStep, m.todo); n > 0; n-- {
 		m.todo--
-		if t := m.ring[m.next]; t.used.Swap(false) || !t.holder.Idle() {
+		if t := m.ring[m.next]; t.holder.Used() || !t.holder.Idle() {
 			m.next++
 			continue
 		}
@@ -202,7 +194,7 @@ func (ts *tenants) victimLocked() int {
 	for range maxSteps {
 		i := ts.mu.hand
 		ts.mu.hand = (i + 1) % len(ring)
-		if !ring[i].used.Swap(false) {
+		if !ring[i].holder.Used() {
 			return i
 		}
 	}

@@ -20,7 +20,21 @@ type TenantStats struct {
 }
 
 // callsSlow are the calls of one tenant that its holder does not count.
-type callsSlow struct{ allowed, refused, degraded atomic.Int64 }
+type callsSlow struct {
+	allowed atomic.Int64
+	others  atomic.Pointer[callsNotAllowed] // nil: none
+}
+
+type callsNotAllowed struct{ refused, degraded atomic.Int64 }
+
+// rest is the counts that few tenants need, from now on if there were none.
+func (c *callsSlow) rest() *callsNotAllowed {
+	if r := c.others.Load(); r != nil {
+		return r
+	}
+	c.others.CompareAndSwap(nil, new(callsNotAllowed))
+	return c.others.Load()
+}
 
 // decided counts a call that did not end on the hot path.
 func (c *callsSlow) decided(v lease.Verdict) {
@@ -29,23 +43,26 @@ func (c *callsSlow) decided(v lease.Verdict) {
 	case lease.FromStore:
 		c.allowed.Add(1)
 	default:
-		c.refused.Add(1)
+		c.rest().refused.Add(1)
 	}
 }
 
 // failedOver counts a call that the failure policy decided.
 func (c *callsSlow) failedOver(allowed bool) {
-	c.degraded.Add(1)
+	c.rest().degraded.Add(1)
 	if allowed {
 		c.allowed.Add(1)
 	} else {
-		c.refused.Add(1)
+		c.rest().refused.Add(1)
 	}
 }
 
 func (t *tenant) stats() TenantStats {
-	s := TenantStats{Tenant: t.name(), View: t.holder.View(), Degraded: t.slow.degraded.Load()}
-	s.Allowed, s.Refused = s.Calls+t.slow.allowed.Load(), s.View.Refused+t.slow.refused.Load()
+	s := TenantStats{Tenant: t.name(), View: t.holder.View()}
+	s.Allowed, s.Refused = s.Calls+t.slow.allowed.Load(), s.View.Refused
+	if r := t.slow.others.Load(); r != nil {
+		s.Refused, s.Degraded = s.Refused+r.refused.Load(), r.degraded.Load()
+	}
 	return s
 }
 

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/leaselimit/leaselimit/quota"
@@ -71,7 +72,7 @@ func attempt[T any](ctx context.Context, p *Pool, op string, call func(context.C
 func (h *Holder) Peek(ctx context.Context, limit quota.Limit) (Result, error) {
 	t := h.pool.opts.Terms(limit)
 	state, err := await(ctx, h, "peek", func(ctx context.Context) (State, error) {
-		return h.pool.store.Peek(ctx, h.key, t)
+		return h.pool.store.Peek(ctx, h.Key(), t)
 	})
 	if err != nil {
 		return Result{}, err
@@ -85,12 +86,16 @@ func (h *Holder) Peek(ctx context.Context, limit quota.Limit) (Result, error) {
 }
 
 // Remaining is how many tokens are left as far as this replica knows.
-func (h *Holder) Remaining() int64 { return h.remaining(h.pool.clock.now()) }
+func (h *Holder) Remaining() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.remainingLocked(h.pool.clock.now())
+}
 
 // Reset fills the shared bucket up and forgets what was known of it.
 func (h *Holder) Reset(ctx context.Context) error {
 	_, err := await(ctx, h, "reset", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, h.pool.store.Reset(ctx, h.key)
+		return struct{}{}, h.pool.store.Reset(ctx, h.Key())
 	})
 	if err != nil {
 		return err
@@ -98,7 +103,10 @@ func (h *Holder) Reset(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mark.Store(nil)
-	h.mu.share.known = false
-	h.mu.nextAsk, h.mu.nextTop = 0, 0
+	h.level = floor32(float64(h.Limit().Capacity))
+	h.mu.share = math.Inf(1)
+	if b := h.mu.busy; b != nil {
+		b.nextAsk, b.nextTop = 0, 0
+	}
 	return nil
 }

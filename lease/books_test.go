@@ -229,9 +229,9 @@ func TestBooks(t *testing.T) {
 			o.Replicas = rapid.IntRange(0, 3).Draw(t, "replicas")
 			shared := membucket.New()
 			replica := func() *rig {
-				r := &rig{t: outer, store: newTapOn(shared), pool: nil, key: lease.Key{Tenant: "acme", Class: "c"}, limit: limit}
+				r := &rig{t: outer, store: newTapOn(shared), pool: nil, key: lease.Key{Tenant: "acme", Class: "default"}, limit: limit}
 				r.pool = lease.NewPool(r.store, o)
-				r.Holder = r.pool.NewHolder(r.key, limit)
+				r.Holder = r.pool.NewHolder(r.key.Tenant, limit)
 				return r
 			}
 			b := &books{rig: replica(), others: replica()}

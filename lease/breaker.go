@@ -146,7 +146,7 @@ func (b *breaker) probe(ctx context.Context) bool {
 		return false
 	}
 	p, h := b.pool, b.asker.Load()
-	req := AcquireRequest{Key: h.key, Terms: *h.terms.Load()}
+	req := AcquireRequest{Key: h.Key(), Terms: *h.terms.Load()}
 	b.hanging.Add(1)
 	_, err := attempt(ctx, p, "acquire", func(ctx context.Context) (Grant, error) {
 		defer b.hanging.Add(-1)

@@ -47,7 +47,7 @@ func TestTheBreakerOpensForAll(t *testing.T) {
 		r.store.onAcquire(hang)
 		for i := range 3 {
 			require.False(t, r.pool.StoreState().Open)
-			h := r.pool.NewHolder(lease.Key{Tenant: fmt.Sprint(i), Class: "default"}, r.limit)
+			h := r.pool.NewHolder(fmt.Sprint(i), r.limit)
 			begin := time.Now()
 			_, err := h.Spend(t.Context(), r.limit, 1)
 			require.Equal(t, lease.ReasonTimeout, lease.ReasonOf(err))
@@ -57,7 +57,7 @@ func TestTheBreakerOpensForAll(t *testing.T) {
 		require.True(t, r.pool.StoreState().Open)
 		before := len(r.store.draws())
 		for i := range 1000 {
-			h := r.pool.NewHolder(lease.Key{Tenant: fmt.Sprint("new", i), Class: "default"}, r.limit)
+			h := r.pool.NewHolder(fmt.Sprint("new", i), r.limit)
 			begin := time.Now()
 			_, err := h.Spend(t.Context(), r.limit, 1)
 			require.Equal(t, lease.ReasonTimeout, lease.ReasonOf(err))
@@ -103,11 +103,11 @@ func TestTheBreakerStaysClosed(t *testing.T) {
 				r := newRig(t, quota.PerSecond(1000, 1000), s.options())
 				broken := make([]*lease.Holder, 20)
 				for i := range broken {
-					broken[i] = r.pool.NewHolder(lease.Key{Tenant: fmt.Sprint(i), Class: "default"}, r.limit)
+					broken[i] = r.pool.NewHolder(fmt.Sprint(i), r.limit)
 				}
 				for i := range 300 {
 					r.store.onAcquire(nil)
-					_, err := r.pool.NewHolder(lease.Key{Tenant: fmt.Sprint("good", i), Class: "default"}, r.limit).Spend(t.Context(), r.limit, 1)
+					_, err := r.pool.NewHolder(fmt.Sprint("good", i), r.limit).Spend(t.Context(), r.limit, 1)
 					require.NoError(t, err)
 					r.store.onAcquire(fault)
 					for _, h := range broken {

@@ -21,11 +21,11 @@ type census struct {
 	store Census // nil if it is not asked
 	id    string
 
-	class atomic.Pointer[string] // set once it was asked
-	busy  atomic.Bool            // one question at a time
-	next  atomic.Int64           // none before
-	last  atomic.Int64           // the answer, 0 before the first
-	count atomic.Int64           // what is believed, 0 = unknown
+	asked atomic.Bool  // ever
+	busy  atomic.Bool  // one question at a time
+	next  atomic.Int64 // none before
+	last  atomic.Int64 // the answer, 0 before the first
+	count atomic.Int64 // what is believed, 0 = unknown
 }
 
 // askEvery is the time between two questions of a replica, countedFor by how much more than a trust window it is counted after
@@ -57,21 +57,19 @@ func (p *Pool) sized() Options {
 	return o
 }
 
-// drew is told of a draw of h that was answered. The caller is work that Close waits for.
-func (c *census) drew(h *Holder, now int64) {
+// drew is told of a draw that was answered. The caller is work that Close waits for.
+func (c *census) drew(now int64) {
 	if c.store == nil || now < c.next.Load() || !c.busy.CompareAndSwap(false, true) {
 		return
 	}
 	c.next.Store(now + int64(jitter(askEvery, 0.8, 1.2)))
-	if c.class.Load() == nil {
-		c.class.Store(&h.key.Class)
-	}
+	c.asked.Store(true)
 	c.pool.work.Go(c.ask)
 }
 
 // leave takes this replica out of the count. The pool is closed.
 func (c *census) leave() {
-	if c.class.Load() != nil && c.busy.CompareAndSwap(false, true) {
+	if c.asked.Load() && c.busy.CompareAndSwap(false, true) {
 		c.pool.work.Go(c.ask)
 	} // a question under way sees to it
 }
@@ -83,7 +81,7 @@ func (c *census) ask() {
 		ttl = 0
 	}
 	n, err := ask(p, "present", func(ctx context.Context) (int, error) {
-		return c.store.Present(ctx, *c.class.Load(), c.id, ttl)
+		return c.store.Present(ctx, p.opts.Class, c.id, ttl)
 	})
 	switch {
 	case err != nil:

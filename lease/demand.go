@@ -8,11 +8,8 @@ import (
 // demand is an exponentially weighted moving average, over irregular intervals, of what callers of one tenant ask of this
 // replica: admitted or refused, in tokens and in calls, per nanosecond.
 type demand struct {
-	tokens, calls float64
-	at            int64 // until when it was observed; below 0: never
-	pays          bool  // whether leasing ahead pays for it
-
-	newTokens, newCalls int64 // seen at the very moment at, which tells no rate
+	tokens, calls float32
+	pays          bool // whether leasing ahead pays for it, as of the last draw
 }
 
 // halfLife of the average. A shorter one takes chance for demand: with an eighth of tau, leases of slow tenants on many
@@ -32,25 +29,19 @@ const (
 	single = 1.5
 )
 
-// observe adds what was asked for up to now.
-func (d *demand) observe(now, tokens, calls int64, tau time.Duration) {
-	if d.at < 0 { // the first call starts the first interval, and tells no rate yet
-		d.at = now
-		if calls > 0 {
-			tokens, calls = tokens-tokens/calls, calls-1
-		}
-	}
-	d.newTokens += tokens
-	d.newCalls += calls
-	dt := now - d.at
-	if dt <= 0 {
-		return
-	}
+// observe adds what was asked for in the last dt nanoseconds, more than none.
+func (d *demand) observe(dt, tokens, calls int64, tau time.Duration) {
 	keep := math.Exp2(-float64(dt) / halfLife(tau))
-	d.tokens = d.tokens*keep + (1-keep)*float64(d.newTokens)/float64(dt)
-	d.calls = d.calls*keep + (1-keep)*float64(d.newCalls)/float64(dt)
-	d.at, d.newTokens, d.newCalls = now, 0, 0
-	expected := d.calls * float64(tau)
+	d.tokens = float32(float64(d.tokens)*keep + (1-keep)*float64(tokens)/float64(dt))
+	d.calls = float32(float64(d.calls)*keep + (1-keep)*float64(calls)/float64(dt))
+}
+
+// expects is how many calls are to come in a trust window.
+func (d *demand) expects(tau time.Duration) float64 { return float64(d.calls) * float64(tau) }
+
+// judge decides whether leasing ahead pays.
+func (d *demand) judge(tau time.Duration) {
+	expected := d.expects(tau)
 	d.pays = expected >= worth || (d.pays && expected >= enough)
 }
 
@@ -89,8 +80,8 @@ func (o *Options) target(d *demand, t *Terms, level float64) int64 {
 	case o.LeaseSize > 0:
 		return min(most, o.LeaseSize)
 	case d.pays:
-		return min(most, max(1, int64(d.tokens*float64(o.TTL)/2)))
-	case level >= full*float64(t.Limit.Capacity) && d.calls*float64(o.TTL) >= single:
+		return min(most, max(1, int64(float64(d.tokens)*float64(o.TTL)/2)))
+	case level >= full*float64(t.Limit.Capacity) && d.expects(o.TTL) >= single:
 		return 1
 	}
 	return 0

@@ -27,10 +27,11 @@ type draw struct {
 // flyLocked starts the goroutine that draws, if none is under way. There is at most one for a holder, so however many calls
 // wait, one question is asked for all of them, and the next one for all that came meanwhile.
 func (h *Holder) flyLocked() {
-	if h.mu.flying {
+	b := h.busyLocked()
+	if b.flying {
 		return
 	}
-	h.mu.flying = true
+	b.flying = true
 	h.pool.flying.Add(1)
 	h.pool.work.Go(h.fly)
 }
@@ -55,9 +56,9 @@ func (h *Holder) fly() {
 func (h *Holder) depart() *draw {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.pool.clock.exact()
+	now, b := h.pool.clock.exact(), h.mu.busy
 	h.pruneLocked(now)
-	for _, w := range h.mu.waiters {
+	for _, w := range b.waiters {
 		if a, ok := h.decideLocked(now, w.cost, w.rounds, true); ok {
 			w.decide(a)
 		}
@@ -67,29 +68,31 @@ func (h *Holder) depart() *draw {
 		d.late = time.AfterFunc(h.patienceLocked(d, d.sent), func() { h.failOver(d) })
 		return d
 	}
-	h.mu.flying = false
+	b.flying = false
+	h.restLocked(now)
 	return nil
 }
 
 // drawLocked makes up a draw, or nil if there is nothing to ask.
 func (h *Holder) drawLocked(now int64) *draw {
-	o, t := h.pool.sized(), h.terms.Load()
-	topUp := h.mu.topUp || (h.mu.low && 2*h.local.Left(now) <= h.wantLocked(now)+h.local.Left(now))
-	h.mu.topUp, h.mu.low = false, false
+	o, t, b := h.pool.sized(), h.terms.Load(), h.mu.busy
+	topUp := b.topUp || (b.low && 2*h.local.Left(now) <= h.wantLocked(now)+h.local.Left(now))
+	b.topUp, b.low = false, false
 	if topUp && h.pool.breaker.open(h) != nil {
 		topUp = false
 		h.local.Arm(h.local.Left(now) / 2)
 	}
-	if len(h.mu.waiters) == 0 && (!topUp || h.mu.closed || h.pool.closed.Load()) {
+	if len(b.waiters) == 0 && (!topUp || h.is(closed) || h.pool.closed.Load()) {
 		return nil
 	}
 
-	d := &draw{calls: slices.Clone(h.mu.waiters), home: h.mu.home, jumps: h.pool.jumps.Load()}
-	h.meterLocked(now)
-	h.feedLocked(now)
-	refused, smallest := h.observeLocked(now)
+	d := &draw{calls: slices.Clone(b.waiters), jumps: h.pool.jumps.Load()}
+	_, d.home = h.sentLocked()
+	h.keepLocked(now)
+	h.mu.demand.judge(o.TTL)
+	refused, smallest := h.lookLocked()
 	d.pays = h.mu.demand.pays
-	d.req = AcquireRequest{Key: h.key, Terms: *t, Replicas: o.Replicas}
+	d.req = AcquireRequest{Key: h.Key(), Terms: *t, Replicas: o.Replicas}
 	here := h.local.Available(now)
 	if refused && d.pays {
 		d.req.Horizon, d.req.Min = o.horizon(t), max(1, smallest-here)
@@ -103,7 +106,7 @@ func (h *Holder) drawLocked(now int64) *draw {
 		d.req.Min = max(1, d.req.Min-here)
 		d.req.Need = max(d.req.Min, d.req.Need-here)
 	}
-	if !h.mu.closed {
+	if !h.is(closed) {
 		d.req.Want, d.req.Held = h.wantLocked(now), h.local.Left(now)
 	}
 	if d.req.Need == 0 && d.req.Want == 0 {
@@ -120,8 +123,8 @@ func (h *Holder) drawLocked(now int64) *draw {
 func (h *Holder) wantLocked(now int64) int64 {
 	o, t := h.pool.sized(), h.terms.Load()
 	level := float64(-1)
-	if m := h.mark.Load(); m != nil {
-		level = m.Level
+	if h.mu.heard != (heard{}) {
+		level = float64(h.level)
 	}
 	target, held := o.target(&h.mu.demand, t, level), h.local.Left(now)
 	if o.LeaseSize > 0 {
@@ -135,8 +138,8 @@ func (h *Holder) wantLocked(now int64) int64 {
 func (h *Holder) land(d *draw, g Grant, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.pool.clock.exact()
-	d.landed, h.mu.overdue = true, false
+	now, b := h.pool.clock.exact(), h.mu.busy
+	d.landed, b.overdue = true, false
 	if d.failed {
 		h.pool.count.Late.Add(1)
 	}
@@ -152,9 +155,9 @@ func (h *Holder) land(d *draw, g Grant, err error) {
 	if !d.failed {
 		h.pool.breaker.answered(now)
 	}
-	h.pool.census.drew(h, now)
+	h.pool.census.drew(now)
 	h.grantedLocked(now, g.Waiters+g.Surplus, d.req.Horizon > 0 || (d.req.Need > 0 && g.Waiters == 0))
-	h.mu.failure, h.mu.failures, h.mu.nextAsk = nil, 0, 0
+	b.failure, b.failures, b.nextAsk = nil, 0, 0
 	h.pool.rtt.observe(now - d.sent)
 	h.mu.heard = heard{at: g.At, local: now}
 	h.pool.count.WaiterTokens.Add(g.Waiters)
@@ -163,7 +166,7 @@ func (h *Holder) land(d *draw, g Grant, err error) {
 	h.noteLocked(d, &g, now)
 	rest := h.handOutLocked(d, g.Waiters, now)
 	if rest > 0 {
-		h.sendBackLocked(Return{Key: h.key, Terms: d.req.Terms, Waiters: rest, At: g.At})
+		h.sendBackLocked(Return{Key: h.Key(), Terms: d.req.Terms, Waiters: rest, At: g.At})
 	}
 	h.rearmLocked(d, &g, now)
 	h.pressLocked(d, now)
@@ -172,24 +175,29 @@ func (h *Holder) land(d *draw, g Grant, err error) {
 // noteLocked keeps what the answer says of the bucket.
 func (h *Holder) noteLocked(d *draw, g *Grant, now int64) {
 	t := h.terms.Load()
-	if t.Limit != d.req.Terms.Limit || h.mu.closed {
+	if t.Limit != d.req.Terms.Limit || h.is(closed) {
 		return // the answer to an old question, or nobody will ask again
 	}
+	sent, _ := h.sentLocked()
 	m := &precheck.Mark{
 		// What this replica gave back and the answer may not have seen is in the bucket, too.
-		Level: g.Level + float64(h.mu.sent-d.home),
+		Level: g.Level + float64(sent-d.home),
 		Sent:  d.sent, Received: now,
 		Rate: t.Limit.PerMillisecond() / 1e6, Capacity: t.Limit.Capacity,
 		Cap: float64(min(t.Limit.Capacity, t.Limit.Capacity+t.Budget-h.outLocked())),
 	}
+	h.level = floor32(m.Level + 1e-9) // which is what whole overlooks
+	h.local.Note(whole(m.Level))
 	if g.Waiters == 0 && d.req.Need > 0 {
 		m.Cost, m.Wait = d.req.Min, int64(g.RetryAfter)
-		h.mu.nextAsk = now + int64(jitter(floor, 1, 1.5))
-		m.Ask = h.mu.nextAsk
+		b := h.busyLocked()
+		b.nextAsk = now + int64(jitter(floor, 1, 1.5))
+		m.Ask = b.nextAsk
+	} else if m.Level >= float64(t.Limit.Capacity)/2 {
+		h.mark.Store(nil) // it would refuse none but the dearest calls, and those once they were refused
+		return
 	}
 	h.mark.Store(m.Ready())
-	h.level.Store(whole(m.Level))
-	h.local.Note(whole(m.Level))
 }
 
 // creditLocked adds the surplus as a lease.
@@ -204,10 +212,11 @@ func (h *Holder) creditLocked(d *draw, g *Grant, now int64) {
 	})
 	switch {
 	case now >= l.Deadline(), h.pool.jumps.Load() != d.jumps:
-		h.pool.stranded(h.key, g.Surplus)
-	case h.mu.closed || h.terms.Load().Limit != d.req.Terms.Limit:
+		h.pool.stranded(h.Key(), g.Surplus)
+	case h.is(closed) || h.terms.Load().Limit != d.req.Terms.Limit:
 		h.giveBackLocked([]*localbucket.Lease{l})
 	default:
+		h.lends() // before it is spent of
 		h.local.Add(l)
 		h.pool.expiry.schedule(h, l.Deadline()-window/10)
 	}
@@ -230,7 +239,7 @@ func (h *Holder) handOutLocked(d *draw, tokens, now int64) (rest int64) {
 		}
 		tokens -= own
 		h.mu.paid += own
-		w.decide(answer{result: Result{Verdict: FromStore, Remaining: h.remaining(now)}})
+		w.decide(answer{result: Result{Verdict: FromStore, Remaining: h.remainingLocked(now)}})
 	}
 	h.dropLocked()
 	return tokens
@@ -240,8 +249,8 @@ func (h *Holder) handOutLocked(d *draw, tokens, now int64) (rest int64) {
 func (h *Holder) rearmLocked(d *draw, g *Grant, now int64) {
 	if d.req.Want > 0 && g.Surplus == 0 {
 		// No budget, or none left: callers ask for themselves, and this replica tries again later.
-		h.mu.nextTop = now + int64(jitter(h.pool.opts.horizon(&d.req.Terms), 0.5, 1.5))
-		h.mu.spared = d.req.Held > 0 && g.Level >= 1
+		h.mu.busy.nextTop = now + int64(jitter(h.pool.opts.horizon(&d.req.Terms), 0.5, 1.5))
+		h.mu.busy.spared = d.req.Held > 0 && g.Level >= 1
 	}
 	left := h.local.Left(now)
 	if left == 0 {
@@ -250,7 +259,7 @@ func (h *Holder) rearmLocked(d *draw, g *Grant, now int64) {
 	low := left / 2
 	if d.pays {
 		// Before the time to empty is down to two round trips.
-		low = max(low, int64(math.Ceil(h.mu.demand.tokens*2*float64(h.pool.rtt.get()))))
+		low = max(low, int64(math.Ceil(float64(h.mu.demand.tokens)*2*float64(h.pool.rtt.get()))))
 	}
 	h.local.Arm(min(low, left-1))
 }
@@ -264,15 +273,16 @@ func (h *Holder) lowWater() {
 }
 
 func (h *Holder) lowWaterLocked(now int64) {
+	b := h.busyLocked()
 	switch {
-	case h.mu.closed || h.mu.pressed != nil: // the next tick will see to it
-	case h.mu.flying: // looked at again when the draw under way has landed
-		h.mu.low = true
-	case (now < h.mu.nextTop && (h.local.Left(now) > 0 || !h.mu.spared)) || (h.mu.failure != nil && now < h.mu.nextAsk),
+	case h.is(closed) || b.pressed != nil: // the next tick will see to it
+	case b.flying: // looked at again when the draw under way has landed
+		b.low = true
+	case (now < b.nextTop && (h.local.Left(now) > 0 || !b.spared)) || (b.failure != nil && now < b.nextAsk),
 		h.pool.breaker.open(h) != nil, h.pool.flying.Load() >= maxFlying:
 		h.local.Arm(h.local.Left(now) / 2)
 	default:
-		h.mu.topUp = true
+		b.topUp = true
 		h.flyLocked()
 	}
 }
@@ -280,25 +290,28 @@ func (h *Holder) lowWaterLocked(now int64) {
 // pressLocked keeps a pressed replica asking in the background, at the pace of the horizon, until a draw finds that nobody
 // was refused since the one before.
 func (h *Holder) pressLocked(d *draw, now int64) {
-	if h.mu.pressed != nil {
-		h.mu.pressed.Stop()
-		h.mu.pressed = nil
+	b := h.mu.busy
+	if b.pressed != nil {
+		b.pressed.Stop()
+		b.pressed = nil
 	}
-	if d.req.Horizon == 0 || h.mu.closed || h.pool.closed.Load() {
+	if d.req.Horizon == 0 || h.is(closed) || h.pool.closed.Load() {
 		return
 	}
-	h.mu.pressed = time.AfterFunc(max(jitter(d.req.Horizon, 0.5, 1.5), time.Duration(h.mu.nextAsk-now)), func() {
+	b.pressed = time.AfterFunc(max(jitter(d.req.Horizon, 0.5, 1.5), time.Duration(b.nextAsk-now)), func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.mu.pressed == nil || h.mu.closed || h.pool.closed.Load() {
+		if b.pressed == nil || h.is(closed) || h.pool.closed.Load() {
 			return
 		}
-		h.mu.pressed = nil
-		if !h.refused.anyLocked() {
-			h.local.Arm(h.local.Left(h.pool.clock.exact()) / 2)
+		b.pressed = nil
+		if !h.pressedLocked() {
+			now := h.pool.clock.exact()
+			h.local.Arm(h.local.Left(now) / 2)
+			h.restLocked(now)
 			return
 		}
-		h.mu.topUp = true
+		b.topUp = true
 		h.flyLocked()
 	})
 }
@@ -311,10 +324,10 @@ func (h *Holder) failOver(d *draw) {
 	if d.landed {
 		return
 	}
-	now := h.pool.clock.exact()
+	now, b := h.pool.clock.exact(), h.mu.busy
 	late := &StoreError{Op: "acquire", Reason: ReasonTimeout, Err: context.DeadlineExceeded}
 	if timeout := int64(h.pool.opts.Timeout); now < d.sent+timeout {
-		for _, w := range h.mu.waiters {
+		for _, w := range b.waiters {
 			if w.since+timeout <= now {
 				w.decide(answer{err: late})
 			}
@@ -323,8 +336,8 @@ func (h *Holder) failOver(d *draw) {
 		d.late.Reset(h.patienceLocked(d, now))
 		return
 	}
-	d.failed, h.mu.overdue = true, true
-	h.mu.failure = late
+	d.failed, b.overdue = true, true
+	b.failure = late
 	h.failWaitersLocked()
 	h.pool.breaker.failed(h, late, now)
 }
@@ -332,7 +345,7 @@ func (h *Holder) failOver(d *draw) {
 // patienceLocked is how long after now the draw is late, or the first of its calls, which may have waited for another before.
 func (h *Holder) patienceLocked(d *draw, now int64) time.Duration {
 	due := d.sent
-	for _, w := range h.mu.waiters {
+	for _, w := range h.mu.busy.waiters {
 		due = min(due, w.since)
 	}
 	return time.Duration(max(1, due+int64(h.pool.opts.Timeout)-now))
@@ -341,16 +354,22 @@ func (h *Holder) patienceLocked(d *draw, now int64) time.Duration {
 // failLocked takes note of a failed draw and gives every call that waits, once, to the failure policy.
 func (h *Holder) failLocked(now int64, err error) {
 	h.pool.count.Failures.Add(1)
-	h.mu.failures++
-	h.mu.failure = err
-	h.mu.nextAsk = now + int64(jitter(pause(h.mu.failures), 0.5, 1))
+	h.pauseLocked(now, err)
 	h.local.Arm(h.local.Left(now) / 2)
 	h.failWaitersLocked()
 }
 
+// pauseLocked notes a failure, and keeps draws from following at once.
+func (h *Holder) pauseLocked(now int64, err error) {
+	b := h.busyLocked()
+	b.failures++
+	b.failure = err
+	b.nextAsk = now + int64(jitter(pause(b.failures), 0.5, 1))
+}
+
 func (h *Holder) failWaitersLocked() {
-	for _, w := range h.mu.waiters {
-		w.decide(answer{err: h.mu.failure})
+	for _, w := range h.mu.busy.waiters {
+		w.decide(answer{err: h.mu.busy.failure})
 	}
 	h.dropLocked()
 }
@@ -365,7 +384,8 @@ func (w *waiter) decide(a answer) {
 
 // dropLocked takes the decided calls out of the queue.
 func (h *Holder) dropLocked() {
-	h.mu.waiters = slices.DeleteFunc(h.mu.waiters, func(w *waiter) bool { return w.decided })
+	b := h.mu.busy
+	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.decided })
 }
 
 type panicError struct{ value any }

@@ -26,17 +26,18 @@ func (e *expiry) schedule(h *Holder, due int64) {
 	if e.ended {
 		return
 	}
+	place := &h.lends().due
 	switch {
-	case h.due.index < 0:
-		h.due.at = due
+	case place.index < 0:
+		place.at = due
 		heap.Push(&e.heap, h)
-	case due < h.due.at:
-		h.due.at = due
-		heap.Fix(&e.heap, h.due.index)
+	case due < place.at:
+		place.at = due
+		heap.Fix(&e.heap, place.index)
 	default:
 		return
 	}
-	if h.due.index == 0 {
+	if place.index == 0 {
 		e.setLocked()
 	}
 }
@@ -45,7 +46,7 @@ func (e *expiry) setLocked() {
 	if e.ended || len(e.heap) == 0 {
 		return
 	}
-	wait := min(time.Duration(e.heap[0].due.at-e.pool.clock.exact()), time.Second)
+	wait := min(time.Duration(e.heap[0].due().at-e.pool.clock.exact()), time.Second)
 	if e.timer == nil {
 		e.timer = time.AfterFunc(wait, e.fire)
 	} else {
@@ -59,7 +60,7 @@ func (e *expiry) fire() {
 	now := e.pool.clock.exact()
 	var due []*Holder
 	e.mu.Lock()
-	for len(e.heap) > 0 && e.heap[0].due.at <= now {
+	for len(e.heap) > 0 && e.heap[0].due().at <= now {
 		due = append(due, heap.Pop(&e.heap).(*Holder))
 	}
 	e.setLocked()
@@ -83,8 +84,8 @@ func (e *expiry) endAll() {
 func (e *expiry) remove(h *Holder) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h.due.index >= 0 {
-		heap.Remove(&e.heap, h.due.index)
+	if s := h.spends.Load(); s != nil && s.due.index >= 0 {
+		heap.Remove(&e.heap, s.due.index)
 	}
 }
 
@@ -96,7 +97,7 @@ func (e *expiry) stop() {
 		e.timer.Stop()
 	}
 	for _, h := range e.heap {
-		h.due.index = -1
+		h.due().index = -1
 	}
 	e.heap = nil
 }
@@ -107,19 +108,22 @@ type due struct {
 	index int // -1: not in it
 }
 
+// due is the place of a holder that was ever in the heap.
+func (h *Holder) due() *due { return &h.spends.Load().due }
+
 type dueHeap []*Holder
 
 func (d dueHeap) Len() int           { return len(d) }
-func (d dueHeap) Less(i, j int) bool { return d[i].due.at < d[j].due.at }
+func (d dueHeap) Less(i, j int) bool { return d[i].due().at < d[j].due().at }
 
 func (d dueHeap) Swap(i, j int) {
 	d[i], d[j] = d[j], d[i]
-	d[i].due.index, d[j].due.index = i, j
+	d[i].due().index, d[j].due().index = i, j
 }
 
 func (d *dueHeap) Push(x any) {
 	h := x.(*Holder)
-	h.due.index = len(*d)
+	h.due().index = len(*d)
 	*d = append(*d, h)
 }
 
@@ -128,6 +132,6 @@ func (d *dueHeap) Pop() any {
 	h := old[len(old)-1]
 	old[len(old)-1] = nil
 	*d = old[:len(old)-1]
-	h.due.index = -1
+	h.due().index = -1
 	return h
 }

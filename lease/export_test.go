@@ -34,7 +34,7 @@ func (h *Holder) Deadlines() []time.Duration {
 func (h *Holder) Waiting() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.mu.waiters)
+	return len(h.seeLocked().waiters)
 }
 
 // Available is the number of tokens that can be spent now.
@@ -58,7 +58,7 @@ func (p *Pool) Timers(holders ...*Holder) (n int) {
 	p.expiry.mu.Unlock()
 	for _, h := range holders {
 		h.mu.Lock()
-		if h.mu.pressed != nil {
+		if h.seeLocked().pressed != nil {
 			n++
 		}
 		h.mu.Unlock()

@@ -42,61 +42,90 @@ func (r Result) Allowed() bool { return r.Verdict == FromLease || r.Verdict == F
 
 // A Holder holds one tenant's leases in this replica. It is safe for concurrent use, once [Pool.Init] was called for it, and must
 // not be copied.
+//
+// There may be a hundred thousand, most of them of tenants that call now and then. So what only some need is apart, and not
+// there until they do: spends, refusals, busy (docs/adr/0012).
 type Holder struct {
-	// Read by every call, written by draws. The first cache line has what a call needs that is decided from a lease.
-	pool  *Pool
-	terms atomic.Pointer[Terms]
-	local localbucket.Bucket
-	mark  atomic.Pointer[precheck.Mark]
+	// The first cache line has what a call needs that is decided in memory. Only draws write to it, and who first uses it.
+	flags   atomic.Uint32
+	level   float32 // tokens in the bucket by its last answer; guarded by mu
+	tenant  string
+	pool    *Pool
+	terms   atomic.Pointer[Terms]
+	local   localbucket.Bucket
+	mark    atomic.Pointer[precheck.Mark]
+	refused atomic.Pointer[refusals] // nil: nothing was ever refused
 
-	retired atomic.Bool
-	level   atomic.Int64 // whole tokens in the bucket by its last answer
-	refused refusals
-	extra   atomic.Int64 // see addExtra
-
-	tried atomic.Int64 // tokens in Parts that are not decided yet
-
-	key Key
-	due due
+	spends atomic.Pointer[spends] // nil: there never was a lease
 
 	mu struct {
 		sync.Mutex
-		state
+		books
+		busy *busy // nil: nothing is under way
 	}
 }
 
-// state is what a Holder's mutex guards.
-type state struct {
-	closed  bool
+// The flags of a Holder.
+const (
+	used uint32 = 1 << iota
+	closed
+	retired
+)
+
+func (h *Holder) is(flag uint32) bool { return h.flags.Load()&flag != 0 }
+
+// Touch marks h as used. It writes only if it has to, so that the first line of a busy tenant stays shared.
+func (h *Holder) Touch() {
+	if !h.is(used) {
+		h.flags.Or(used)
+	}
+}
+
+// Used reports whether h was touched since it was last called.
+func (h *Holder) Used() bool { return h.flags.And(^used)&used != 0 }
+
+// busy is what a Holder needs while calls wait or a draw is under way, and what is to be heeded for a while after one. Guarded by
+// the holder's mutex.
+type busy struct {
 	waiters []*waiter // in the order they came
 	flying  bool      // a goroutine is drawing; only it removes waiters it took along
 	overdue bool      // its draw is past the timeout: callers are failed over at once
 
 	topUp    bool  // the next draw is wanted even if nobody waits
 	low      bool  // the low-water mark was reached while a draw was under way
+	spared   bool  // no top-up before nextTop, but for one with nothing in hand: what there was is kept for such replicas
 	nextTop  int64 // no top-up before
-	spared   bool  // but for one with nothing in hand: what there was is kept for such replicas
 	nextAsk  int64 // no draw before: the floor after a refusal, or the pause after a failure
-	failure  error // of the last draw, until one succeeds
 	failures int   // in a row
+	failure  error // of the last draw, until one succeeds
 
 	pressed *time.Timer // set while the replica is pressed
+}
 
-	heard      heard
-	meter      meter
-	share      share
-	paid       int64 // waiters' tokens spent
-	demand     demand
-	asked      [2]int64 // tokens and calls of those that began to wait, not observed yet
-	spentSeen  int64    // of Spent and extra, what demand has observed
-	extraSeen  int64
-	spentEnded int64 // spent from leases that are no longer held
+// busyLocked is the busy of h, from now on if there was none.
+func (h *Holder) busyLocked() *busy {
+	if h.mu.busy == nil {
+		h.mu.busy = new(busy)
+	}
+	return h.mu.busy
+}
 
-	owed [2]Report // spent and not reported, of leases that are no longer held
+// seeLocked is a copy of the busy of h.
+func (h *Holder) seeLocked() (b busy) {
+	if h.mu.busy != nil {
+		b = *h.mu.busy
+	}
+	return b
+}
 
-	final struct{ calls, refused int64 } // what Retire counted
-
-	sent, home int64 // tokens given back so far: sent off, and known to have arrived or to be lost
+// restLocked drops the busy of a tenant without a lease, if there is nothing in it.
+func (h *Holder) restLocked(now int64) {
+	b := h.mu.busy
+	if b == nil || h.local.First() != nil || len(b.waiters) > 0 || b.flying || b.topUp || b.pressed != nil || b.failure != nil ||
+		now < b.nextAsk || now < b.nextTop {
+		return
+	}
+	h.mu.busy = nil
 }
 
 // A waiter is a call that waits for a draw. All fields but done are guarded by the holder's mutex.
@@ -121,24 +150,26 @@ const (
 
 var errCrowded = &StoreError{Op: "acquire", Reason: ReasonCrowded, Err: errors.New("too many draws are under way")}
 
-// NewHolder returns a holder for the bucket key under limit, with no lease.
-func (p *Pool) NewHolder(key Key, limit quota.Limit) *Holder {
+// NewHolder returns a holder for tenant's bucket under limit, with no lease.
+func (p *Pool) NewHolder(tenant string, limit quota.Limit) *Holder {
 	h := new(Holder)
-	p.Init(h, key, limit)
+	p.Init(h, tenant, limit)
 	return h
 }
 
 // Init makes the zero Holder what NewHolder returns.
-func (p *Pool) Init(h *Holder, key Key, limit quota.Limit) {
-	h.pool, h.key = p, key
+func (p *Pool) Init(h *Holder, tenant string, limit quota.Limit) {
+	h.pool, h.tenant = p, tenant
 	h.terms.Store(p.termsOf(limit))
-	h.due.index = -1
-	h.mu.demand.at = -1
-	h.level.Store(limit.Capacity)
+	h.level = floor32(float64(limit.Capacity))
+	h.mu.begin()
 }
 
+// Tenant is whose leases h holds.
+func (h *Holder) Tenant() string { return h.tenant }
+
 // Key is the bucket that h holds leases of.
-func (h *Holder) Key() Key { return h.key }
+func (h *Holder) Key() Key { return Key{Tenant: h.tenant, Class: h.pool.opts.Class} }
 
 // Limit is the limit that h last heard of.
 func (h *Holder) Limit() quota.Limit { return h.terms.Load().Limit }
@@ -181,7 +212,7 @@ func (h *Holder) tryRefuse(now, cost int64) (Result, bool) {
 			if at, coming := h.local.When(now, 1); coming {
 				wait = min(wait, max(0, at-now))
 			}
-			h.refused.ones.Add(1)
+			h.refusals().ones.Add(1)
 			h.countLate()
 			return Result{Verdict: RefusedLocal, RetryAfter: time.Duration(wait)}, true
 		}
@@ -251,7 +282,7 @@ func (h *Holder) Spend(ctx context.Context, limit quota.Limit, cost int64) (Resu
 func (h *Holder) join(limit quota.Limit, cost int64) (*waiter, answer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mu.closed {
+	if h.is(closed) {
 		return nil, answer{err: h.retiredError()}
 	}
 	now := h.pool.clock.exact()
@@ -261,7 +292,8 @@ func (h *Holder) join(limit quota.Limit, cost int64) (*waiter, answer) {
 	}
 	h.askedLocked(cost)
 	w := &waiter{cost: cost, since: now, done: make(chan answer, 1)}
-	h.mu.waiters = append(h.mu.waiters, w)
+	b := h.busyLocked()
+	b.waiters = append(b.waiters, w)
 	h.flyLocked()
 	return w, answer{}
 }
@@ -288,7 +320,7 @@ func (h *Holder) decideLocked(now, cost int64, rounds int, queued bool) (answer,
 	}
 	if !ok && h.local.Available(now) >= cost && h.local.Split(now, cost) {
 		h.addExtra(cost - 1)
-		r, ok = Result{Verdict: FromLease, Remaining: h.remaining(now)}, true
+		r, ok = Result{Verdict: FromLease, Remaining: h.remainingLocked(now)}, true
 	}
 	if ok {
 		if queued {
@@ -302,14 +334,15 @@ func (h *Holder) decideLocked(now, cost int64, rounds int, queued bool) (answer,
 
 // judgeLocked is decideLocked for a call that the leases in hand do not cover.
 func (h *Holder) judgeLocked(now, cost int64, rounds int, queued bool) (answer, bool) {
+	b := h.seeLocked()
 	switch {
 	case h.pool.closed.Load():
 		return answer{err: ErrClosed}, true
-	case h.mu.overdue:
+	case b.overdue:
 		h.pool.breaker.consider(now)
-		return answer{err: h.mu.failure}, true
-	case h.mu.failure != nil && now < h.mu.nextAsk:
-		return answer{err: h.mu.failure}, true
+		return answer{err: b.failure}, true
+	case b.failure != nil && now < b.nextAsk:
+		return answer{err: b.failure}, true
 	}
 	if err := h.pool.breaker.open(h); err != nil {
 		return answer{err: err}, true
@@ -321,7 +354,7 @@ func (h *Holder) judgeLocked(now, cost int64, rounds int, queued bool) (answer, 
 		h.refuse(cost, r.Verdict)
 		return answer{result: r}, true
 	}
-	if !h.mu.flying && h.pool.flying.Load() >= maxFlying {
+	if !b.flying && h.pool.flying.Load() >= maxFlying {
 		h.pool.count.Failed(ReasonCrowded).Add(1)
 		return answer{err: errCrowded}, true
 	}
@@ -329,21 +362,21 @@ func (h *Holder) judgeLocked(now, cost int64, rounds int, queued bool) (answer, 
 	switch {
 	case rounds >= maxRounds:
 		r.Verdict = RefusedRounds
-	case now >= h.mu.nextAsk || (!queued && h.mu.flying) || h.mark.Load().Holds(cost-h.local.Available(now)):
+	case now >= b.nextAsk || (!queued && b.flying) || h.mark.Load().Holds(cost-h.local.Available(now)):
 		return answer{}, false
 	case queued:
 		r.Verdict = RefusedStore
 	}
 	h.refuse(cost, r.Verdict)
-	r.Remaining = h.remaining(now)
+	r.Remaining = h.remainingLocked(now)
 	wait := h.retryAfter(now, cost, h.local.Available(now), h.mark.Load())
-	r.RetryAfter = max(wait, time.Duration(h.mu.nextAsk-now), time.Millisecond)
+	r.RetryAfter = max(wait, time.Duration(b.nextAsk-now), time.Millisecond)
 	return answer{result: r}, true
 }
 
-// remaining is what this replica knows to be left.
-func (h *Holder) remaining(now int64) int64 {
-	return min(h.Limit().Capacity, h.local.Left(now)+h.level.Load())
+// remainingLocked is what this replica knows to be left.
+func (h *Holder) remainingLocked(now int64) int64 {
+	return min(h.Limit().Capacity, h.local.Left(now)+whole(float64(h.level)))
 }
 
 // retryAfter is when a refused call could pass: as soon as a lease in hand or the bucket has the tokens, whichever is
@@ -378,78 +411,16 @@ func (h *Holder) relimitLocked(limit quota.Limit) {
 	}
 	h.terms.Store(h.pool.termsOf(limit))
 	h.mark.Store(nil)
-	h.level.Store(0)
-	h.mu.nextTop = 0
-	if h.mu.failure == nil {
-		h.mu.nextAsk = 0
+	h.level = 0
+	if b := h.mu.busy; b != nil {
+		b.nextTop = 0
+		if b.failure == nil {
+			b.nextAsk = 0
+		}
 	}
 	if limit.Capacity < old.Limit.Capacity || limit.PerMillisecond() < old.Limit.PerMillisecond() {
 		h.giveBackLocked(h.local.Remove(func(*localbucket.Lease) bool { return true }))
 	}
-}
-
-// refuse counts a refusal.
-func (h *Holder) refuse(cost int64, v Verdict) {
-	r := &h.refused
-	r.calls.Add(1)
-	switch v {
-	case RefusedLocal:
-		r.local.Add(1)
-		h.countLate()
-	case RefusedFloor:
-		h.pool.count.Floor.Add(1)
-	}
-	if v == RefusedLocal || v == RefusedFloor {
-		r.tokens.Add(cost) // the others were counted when they began to wait
-		r.fresh.Add(1)
-	}
-	for {
-		least := r.min.Load()
-		if (least != 0 && least <= cost) || r.min.CompareAndSwap(least, cost) {
-			return
-		}
-	}
-}
-
-// addExtra counts tokens spent from leases beyond one for each call that FromLease decided.
-func (h *Holder) addExtra(n int64) {
-	h.extra.Add(n)
-	h.countLate()
-}
-
-// countLate moves what a call counts after its holder was retired, and its counts taken, to the pool's counts. Each is
-// moved once: by the swap here or by the one in Retire.
-func (h *Holder) countLate() {
-	if h.retired.Load() {
-		h.pool.count.LateExtra.Add(h.extra.Swap(0))
-		h.pool.count.LateRefused.Add(h.refused.local.Swap(0) + h.refused.ones.Swap(0))
-	}
-}
-
-// refusals count what was refused since a draw last looked at it, and by the pre-check in all.
-type refusals struct {
-	calls         atomic.Int64
-	tokens, fresh atomic.Int64 // of calls that no other count of the demand has
-	min           atomic.Int64 // smallest cost, 0 = none
-	local         atomic.Int64 // calls refused by the pre-check, ever, but for ones
-	ones          atomic.Int64 // calls of cost 1 refused by the pre-check, ever: no other count has them
-	onesSeen      int64        // of them, what a draw has looked at; guarded by the holder's mutex
-}
-
-// anyLocked reports whether calls were refused since a draw last looked.
-func (r *refusals) anyLocked() bool { return r.calls.Load() > 0 || r.ones.Load() != r.onesSeen }
-
-// takeLocked gives what was refused since it was last called: the calls, and of the calls that no other count of the demand has
-// the tokens and the number; and the smallest cost, 0 if there was none.
-func (r *refusals) takeLocked() (calls, tokens, fresh, smallest int64) {
-	ones := r.ones.Load()
-	n := max(0, ones-r.onesSeen) // less only after the holder was retired
-	r.onesSeen = ones
-	calls, tokens, fresh, smallest = r.calls.Swap(0)+n, r.tokens.Swap(0)+n, r.fresh.Swap(0)+n, r.min.Swap(0)
-	if n > 0 {
-		smallest = 1
-	}
-	return calls, tokens, fresh, smallest
 }
 
 // whole is the number of whole tokens in a level.

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"math"
 	"time"
 
 	"github.com/leaselimit/leaselimit/quota"
@@ -38,25 +37,22 @@ type LeaseView struct {
 func (h *Holder) View() View {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now, t := h.pool.clock.exact(), h.terms.Load()
-	h.meterLocked(now)
+	now, t, b := h.pool.clock.exact(), h.terms.Load(), h.seeLocked()
 	v := View{
 		Limit: t.Limit, Budget: t.Budget, Share: t.Share,
-		Level: h.level.Load(), Answered: -1, Held: h.local.Left(now),
-		Waiting: len(h.mu.waiters), Pressed: h.mu.pressed != nil, Failure: h.mu.failure,
+		Level: whole(float64(h.level)), Answered: -1, Held: h.local.Left(now),
+		Waiting: len(b.waiters), Pressed: b.pressed != nil, Failure: b.failure,
 	}
 	v.Calls, v.Refused, v.Rate = h.activityLocked(now)
-	if m := h.mark.Load(); m != nil {
-		v.Answered = time.Duration(now - m.Received)
+	if k := h.mu.heard; k != (heard{}) {
+		v.Answered = time.Duration(now - k.local)
 	}
 	for l := range h.local.All() {
 		if ends := l.Deadline() - now; ends > 0 && l.Left() > 0 {
 			v.Leases = append(v.Leases, LeaseView{Epoch: l.Epoch(), Granted: l.Granted(), Left: l.Left(), Ends: time.Duration(ends)})
 		}
 	}
-	if c := float64(t.Limit.Capacity); c > 0 {
-		v.Overshoot = max(0, h.mu.meter.peak-c) / c
-	}
+	v.Overshoot = h.overshootLocked()
 	return v
 }
 
@@ -68,12 +64,7 @@ func (h *Holder) Activity() (calls, refused int64, rate float64) {
 }
 
 func (h *Holder) activityLocked(now int64) (calls, refused int64, rate float64) {
-	spent, extra, ones := h.spentLocked(), h.extra.Load(), h.refused.ones.Load()
+	h.keepLocked(now)
 	_, calls, refused = h.countsLocked()
-
-	// What the next draw would make of the demand.
-	d := h.mu.demand
-	fresh := (spent - h.mu.spentSeen) - (extra - h.mu.extraSeen) + h.refused.fresh.Load() + ones - h.refused.onesSeen + h.mu.asked[1]
-	d.observe(now, 0, max(0, fresh), h.pool.opts.TTL)
-	return calls, refused, math.Max(0, d.calls) * float64(time.Second)
+	return calls, refused, float64(h.mu.demand.calls) * float64(time.Second)
 }

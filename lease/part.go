@@ -84,7 +84,7 @@ func (p *Part) Hold() {
 func (p *Part) try(n int64) {
 	if !p.Owe {
 		p.tried += n
-		p.Holder.tried.Add(n)
+		p.Holder.lends().tried.Add(n)
 	}
 }
 
@@ -94,7 +94,7 @@ func (p *Part) Judge() error {
 	h := p.Holder
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mu.closed {
+	if h.is(closed) {
 		return h.retiredError()
 	}
 	now := h.pool.clock.exact()
@@ -194,7 +194,7 @@ func load(parts []*Part) (asked []*Part, charges []Charge, err error) {
 		if missing > 0 {
 			asked = append(asked, p)
 			charges = append(charges, Charge{
-				Key: p.Holder.key, Terms: p.draw.req.Terms, Cost: missing, Owe: p.Owe, Reports: reports,
+				Key: p.Holder.Key(), Terms: p.draw.req.Terms, Cost: missing, Owe: p.Owe, Reports: reports,
 			})
 		}
 	}
@@ -207,11 +207,11 @@ func (p *Part) load() (missing int64, reports [2]Report, err error) {
 	defer h.mu.Unlock()
 	now := h.pool.clock.exact()
 	switch {
-	case h.mu.closed && !p.Owe:
+	case h.is(closed) && !p.Owe:
 		return 0, reports, h.retiredError()
 	case h.pool.closed.Load():
 		return 0, reports, ErrClosed
-	case !h.mu.closed:
+	case !h.is(closed):
 		h.relimitLocked(p.Limit)
 		h.pruneLocked(now)
 	}
@@ -220,8 +220,8 @@ func (p *Part) load() (missing int64, reports [2]Report, err error) {
 		missing = p.spendLocked(now)
 	}
 	if short {
-		if p.Owe && h.mu.failure != nil && now < h.mu.nextAsk {
-			return 0, reports, h.mu.failure
+		if b := h.seeLocked(); p.Owe && b.failure != nil && now < b.nextAsk {
+			return 0, reports, b.failure
 		}
 		if err := h.pool.breaker.open(h); p.Owe && err != nil {
 			return 0, reports, err
@@ -231,7 +231,8 @@ func (p *Part) load() (missing int64, reports [2]Report, err error) {
 	if !p.Owe { // not before the report: it may come back, and what was reported may not be kept
 		missing = p.spendLocked(now)
 	}
-	p.draw = draw{sent: now, home: h.mu.home, jumps: h.pool.jumps.Load()}
+	p.draw = draw{sent: now, jumps: h.pool.jumps.Load()}
+	_, p.draw.home = h.sentLocked()
 	p.draw.req = AcquireRequest{Terms: *h.pool.termsOf(p.Limit), Min: missing, Need: missing}
 	if missing > 0 && !p.Owe {
 		h.askedLocked(p.Cost)
@@ -255,7 +256,7 @@ func (p *Part) spendLocked(now int64) (missing int64) {
 	if missing == 0 && !p.Owe {
 		h.addExtra(-1)
 		p.counted = true
-		p.Result = Result{Verdict: FromLease, Remaining: h.remaining(now)}
+		p.Result = Result{Verdict: FromLease, Remaining: h.remainingLocked(now)}
 		h.lowWaterLocked(now)
 	}
 	return missing
@@ -267,7 +268,9 @@ func (p *Part) land(reply TakeReply, i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now, level := h.pool.clock.exact(), reply.Levels[i]
-	h.mu.failure, h.mu.failures, h.mu.nextAsk = nil, 0, 0
+	if b := h.mu.busy; b != nil {
+		b.failure, b.failures, b.nextAsk = nil, 0, 0
+	}
 	h.mu.heard = heard{at: reply.At, local: now}
 	g := Grant{Level: level.Tokens, RetryAfter: level.RetryAfter}
 	switch {
@@ -281,19 +284,20 @@ func (p *Part) land(reply TakeReply, i int) {
 	}
 	h.noteLocked(d, &g, now)
 	h.grantedLocked(now, g.Waiters, level.RetryAfter > 0)
-	if !h.mu.closed { // Close of its pool may wait for nothing any more
-		h.pool.census.drew(h, now)
+	if !h.is(closed) { // Close of its pool may wait for nothing any more
+		h.pool.census.drew(now)
 	}
 	switch {
 	case reply.Allowed:
-		p.Result = Result{Verdict: FromStore, Remaining: h.remaining(now)}
-		if !h.mu.closed && !p.Owe {
+		p.Result = Result{Verdict: FromStore, Remaining: h.remainingLocked(now)}
+		if !h.is(closed) && !p.Owe {
 			h.lowWaterLocked(now) // the next call finds a lease, if leasing pays
 		}
 	case level.RetryAfter > 0:
 		h.refuse(p.Cost, RefusedStore)
-		p.Result = Result{Verdict: RefusedStore, RetryAfter: p.retryAfter(now, level.RetryAfter), Remaining: h.remaining(now)}
+		p.Result = Result{Verdict: RefusedStore, RetryAfter: p.retryAfter(now, level.RetryAfter), Remaining: h.remainingLocked(now)}
 	}
+	h.restLocked(now)
 }
 
 // retryAfter is when the refused part could pass: what it took in hand is there again then.
@@ -302,7 +306,7 @@ func (p *Part) retryAfter(now int64, wait time.Duration) time.Duration {
 		return Never
 	}
 	return max(time.Duration(precheck.Resolution)+min(wait, Never-1-time.Duration(precheck.Resolution)),
-		time.Duration(p.Holder.mu.nextAsk-now), time.Millisecond)
+		time.Duration(p.Holder.seeLocked().nextAsk-now), time.Millisecond)
 }
 
 // pauseAfter takes note of a store that did not answer. A fault of one bucket is not one of the others that were asked with it.
@@ -313,15 +317,13 @@ func (h *Holder) pauseAfter(err error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.failures++
-	h.mu.failure = err
-	h.mu.nextAsk = h.pool.clock.exact() + int64(jitter(pause(h.mu.failures), 0.5, 1))
+	h.pauseLocked(h.pool.clock.exact(), err)
 }
 
 // Keep makes final what the part has taken.
 func (p *Part) Keep() {
 	if p.tried != 0 {
-		p.Holder.tried.Add(-p.tried)
+		p.Holder.lends().tried.Add(-p.tried)
 		p.tried = 0
 	}
 }

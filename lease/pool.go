@@ -21,6 +21,7 @@ type Options struct {
 	LeaseSize    int64         // fixed surplus per draw, 0 = adaptive
 	MaxHold      int64         // most surplus held for one tenant, 0 = by capacity and replicas
 	Timeout      time.Duration // of one call to the store
+	Class        string        // of the buckets
 	Replicas     int           // 0 = counted by the store, if it is a Census
 	Coarse       time.Duration // resolution of the clock for spends, 0 = exact
 

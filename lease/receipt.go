@@ -17,12 +17,6 @@ func (p *Pool) Since() Receipt { return p.receipt(nil, p.clock.now()) }
 
 func (p *Pool) receipt(l *localbucket.Lease, at int64) Receipt { return Receipt{l, at, p.jumps.Load()} }
 
-// heard is the last answer of the store: its time, in ms of the store's clock, and when it came, on this replica's.
-type heard struct {
-	at    float64
-	local int64
-}
-
 // storeTime is the time on the store's clock at a moment of this replica's, or before. The store stepped at most a round trip
 // before the answer came, and the clocks run up to 0.5 % apart.
 func (k heard) storeTime(local int64) float64 {
@@ -64,5 +58,5 @@ func (h *Holder) refundLocked(r Receipt, same bool, n int64) {
 		return
 	}
 	h.mu.paid -= n
-	h.sendBackLocked(Return{Key: h.key, Terms: *h.terms.Load(), Waiters: n, At: h.mu.heard.storeTime(r.at)})
+	h.sendBackLocked(Return{Key: h.Key(), Terms: *h.terms.Load(), Waiters: n, At: h.mu.heard.storeTime(r.at)})
 }

@@ -152,7 +152,7 @@ type rig struct {
 // options of most tests: a trust window of 10 s, whose leases are given up after 9.949 s and returned after 8.9541 s.
 func options() lease.Options {
 	return lease.Options{
-		MaxOvershoot: 0.1, LeaseShare: 0.25, TTL: 10 * time.Second, Timeout: 50 * time.Millisecond, Replicas: 1,
+		Class: "default", MaxOvershoot: 0.1, LeaseShare: 0.25, TTL: 10 * time.Second, Timeout: 50 * time.Millisecond, Replicas: 1,
 	}
 }
 
@@ -171,7 +171,7 @@ func newRig(t *testing.T, limit quota.Limit, opts lease.Options) *rig {
 func newRigOn(t *testing.T, store *tap, limit quota.Limit, opts lease.Options) *rig {
 	t.Helper()
 	r := &rig{t: t, store: store, pool: lease.NewPool(store, opts), key: lease.Key{Tenant: "acme", Class: "default"}, limit: limit}
-	r.Holder = r.pool.NewHolder(r.key, limit)
+	r.Holder = r.pool.NewHolder(r.key.Tenant, limit)
 	t.Cleanup(func() { r.close(context.Background()) })
 	return r
 }

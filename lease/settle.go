@@ -6,75 +6,6 @@ import (
 
 // This file keeps the books of a holder: what was spent, what of it is reported, what goes back.
 
-// observeLocked tells the demand what was asked since the last draw. It reports whether calls were refused, and the smallest
-// cost of them.
-func (h *Holder) observeLocked(now int64) (refused bool, smallest int64) {
-	o := h.pool.sized()
-	most := o.maxHold(h.Limit().Capacity)
-	spent, extra := h.spentLocked(), h.extra.Load()
-	tokens := spent - h.mu.spentSeen
-	n := tokens - (extra - h.mu.extraSeen)
-	h.mu.spentSeen, h.mu.extraSeen = spent, extra
-	calls, freshTokens, fresh, smallest := h.refused.takeLocked()
-	refused = calls > 0
-	if smallest > most { // calls dearer than what may be held draw for themselves, and press nobody
-		refused, smallest, freshTokens, fresh = false, 0, 0, 0
-	}
-	tokens += freshTokens + h.mu.asked[0]
-	n += fresh + h.mu.asked[1]
-	h.mu.asked = [2]int64{}
-	h.mu.demand.observe(now, max(0, tokens), max(0, n), h.pool.opts.TTL)
-	return refused, smallest
-}
-
-// meter is a leaky bucket over what this replica admitted of a tenant. It is looked at with each draw, and drained after it
-// was filled, so it never shows more than there was: what it shows above the capacity is overshoot for certain.
-type meter struct {
-	level, peak float64
-	at          int64
-	seen        int64 // tokens admitted ever, as of at
-}
-
-// meterLocked brings the meter up to date.
-func (h *Holder) meterLocked(now int64) {
-	m := &h.mu.meter
-	admitted := h.spentLocked() + h.mu.paid - h.tried.Load()
-	m.level += float64(admitted - m.seen) // less, where some were given back
-	m.level = max(0, m.level-float64(now-m.at)*h.Limit().PerMillisecond()/1e6)
-	m.peak = max(m.peak, m.level)
-	m.at, m.seen = now, admitted
-}
-
-// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than capacity +
-// refill*t in some window; 0 if it did not. What the other replicas admitted comes on top.
-func (h *Holder) Overshoot() float64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.meterLocked(h.pool.clock.exact())
-	c := float64(h.Limit().Capacity)
-	if c <= 0 {
-		return 0
-	}
-	return max(0, h.mu.meter.peak-c) / c
-}
-
-// askedLocked notes the demand of a call that begins to wait.
-func (h *Holder) askedLocked(cost int64) {
-	if o := h.pool.sized(); cost <= o.maxHold(h.Limit().Capacity) {
-		h.mu.asked[0] += cost
-		h.mu.asked[1]++
-	}
-}
-
-// spentLocked is the number of tokens ever spent from leases.
-func (h *Holder) spentLocked() int64 {
-	n := h.mu.spentEnded
-	for l := range h.local.All() {
-		n += l.Spent()
-	}
-	return n
-}
-
 // reportLocked gives what was spent and not yet reported, and forgets it: a report is sent at most once.
 func (h *Holder) reportLocked() (reports [2]Report) {
 	for l := range h.local.All() {
@@ -82,13 +13,19 @@ func (h *Holder) reportLocked() (reports [2]Report) {
 		h.oweLocked(l.Epoch(), spent-l.Reported)
 		l.Reported = spent
 	}
-	reports, h.mu.owed = h.mu.owed, [2]Report{}
+	if s := h.spends.Load(); s != nil {
+		reports, s.owed = s.owed, [2]Report{}
+	}
 	return reports
 }
 
 // outLocked is how much of this replica's surplus the store counts as out, as far as this replica knows.
 func (h *Holder) outLocked() int64 {
-	n := h.mu.owed[0].Tokens + h.mu.owed[1].Tokens
+	s := h.spends.Load()
+	if s == nil {
+		return 0
+	}
+	n := s.owed[0].Tokens + s.owed[1].Tokens
 	for l := range h.local.All() {
 		n += l.Granted() - l.Reported
 	}
@@ -100,7 +37,7 @@ func (h *Holder) oweLocked(epoch, n int64) {
 	if n <= 0 {
 		return
 	}
-	owed := &h.mu.owed
+	owed := &h.lends().owed
 	for i := range owed {
 		if owed[i].Tokens > 0 && owed[i].Epoch == epoch {
 			owed[i].Tokens += n
@@ -119,7 +56,7 @@ func (h *Holder) oweLocked(epoch, n int64) {
 // endLocked closes a lease that has left the bucket and reports what of it was unspent, and what was spent and not reported.
 func (h *Holder) endLocked(l *localbucket.Lease) (unspent, unreported int64) {
 	unspent, spent := l.Close()
-	h.mu.spentEnded += spent
+	h.lends().ended += spent
 	return unspent, spent - l.Reported
 }
 
@@ -127,7 +64,7 @@ func (h *Holder) endLocked(l *localbucket.Lease) (unspent, unreported int64) {
 func (h *Holder) pruneLocked(now int64) {
 	for _, l := range h.local.Remove(func(l *localbucket.Lease) bool { return l.Left() == 0 || now >= l.Deadline() }) {
 		unspent, spent := h.endLocked(l)
-		h.pool.stranded(h.key, unspent)
+		h.pool.stranded(h.Key(), unspent)
 		h.oweLocked(l.Epoch(), spent)
 	}
 }
@@ -144,6 +81,7 @@ func (h *Holder) sweep() {
 		h.pool.expiry.schedule(h, first.Deadline()-window/10)
 		h.local.Arm(h.local.Left(now) - 1)
 	}
+	h.restLocked(now)
 }
 
 // strand ends all leases without returning them: their windows may have passed.
@@ -152,7 +90,7 @@ func (h *Holder) strand() {
 	defer h.mu.Unlock()
 	for _, l := range h.local.Remove(func(*localbucket.Lease) bool { return true }) {
 		unspent, spent := h.endLocked(l)
-		h.pool.stranded(h.key, unspent)
+		h.pool.stranded(h.Key(), unspent)
 		h.oweLocked(l.Epoch(), spent)
 	}
 }
@@ -165,18 +103,19 @@ func (h *Holder) giveBackLocked(leases []*localbucket.Lease) {
 			h.oweLocked(l.Epoch(), spent)
 			continue
 		}
-		h.sendBackLocked(Return{Key: h.key, Terms: *h.terms.Load(), Epoch: l.Epoch(), Unspent: unspent, Spent: spent})
+		h.sendBackLocked(Return{Key: h.Key(), Terms: *h.terms.Load(), Epoch: l.Epoch(), Unspent: unspent, Spent: spent})
 	}
 }
 
 // sendBackLocked sends tokens back that nobody here can spend any more. From now on the bucket may hold them.
 func (h *Holder) sendBackLocked(item Return) {
 	n := item.Unspent + item.Waiters
-	h.mu.sent += n
+	h.lends().sent += n
 	if m := h.mark.Load(); m != nil {
 		h.mark.Store(m.Plus(n))
 	}
-	h.local.Note(min(h.Limit().Capacity, h.level.Add(n)))
+	h.level = floor32(float64(h.level) + float64(n))
+	h.local.Note(min(h.Limit().Capacity, whole(float64(h.level))))
 	h.pool.returns.add(h, item)
 }
 
@@ -184,7 +123,7 @@ func (h *Holder) sendBackLocked(item Return) {
 func (h *Holder) arrived(n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.home += n
+	h.lends().home += n
 }
 
 // Close returns the leases of h. Calls that wait are still answered; later ones fail with ErrRetired, or ErrClosed if the
@@ -192,14 +131,13 @@ func (h *Holder) arrived(n int64) {
 func (h *Holder) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mu.closed {
+	if h.flags.Or(closed)&closed != 0 {
 		return
 	}
-	h.mu.closed = true
 	h.mark.Store(nil) // a handle that still has this holder has to look for the next
-	if h.mu.pressed != nil {
-		h.mu.pressed.Stop()
-		h.mu.pressed = nil
+	if b := h.mu.busy; b != nil && b.pressed != nil {
+		b.pressed.Stop()
+		b.pressed = nil
 	}
 	h.pool.expiry.remove(h)
 	h.giveBackLocked(h.local.Remove(func(*localbucket.Lease) bool { return true }))
@@ -215,11 +153,19 @@ func (h *Holder) Spent() (tokens, calls, refused int64) {
 
 // countsLocked is Spent. After Retire it stays as it was then.
 func (h *Holder) countsLocked() (tokens, calls, refused int64) {
-	tokens = h.spentLocked()
-	if h.retired.Load() {
-		return tokens, h.mu.final.calls, h.mu.final.refused
+	tokens, calls = h.spentLocked()
+	s, r := h.spends.Load(), h.refused.Load()
+	if h.is(retired) && s != nil {
+		calls = s.final
 	}
-	return tokens, tokens - h.extra.Load(), h.refused.local.Load() + h.refused.ones.Load()
+	switch {
+	case r == nil:
+	case h.is(retired):
+		refused = r.final
+	default:
+		refused = r.local.Load() + r.ones.Load()
+	}
+	return tokens, calls, refused
 }
 
 // Retire closes h and takes its counts, as Spent reports them, out of it. What calls under way count later goes to the
@@ -228,13 +174,16 @@ func (h *Holder) Retire() (tokens, calls, refused int64) {
 	h.Close()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.retired.Swap(true) {
-		return h.countsLocked()
+	if h.flags.Or(retired)&retired == 0 {
+		if s := h.spends.Load(); s != nil {
+			tokens, _ = h.spentLocked()
+			s.final = tokens - s.extra.Swap(0)
+		}
+		if r := h.refused.Load(); r != nil {
+			r.final = r.takeLocal()
+		}
 	}
-	tokens = h.spentLocked()
-	h.mu.final.calls = tokens - h.extra.Swap(0)
-	h.mu.final.refused = h.refused.local.Swap(0) + h.refused.ones.Swap(0)
-	return tokens, h.mu.final.calls, h.mu.final.refused
+	return h.countsLocked()
 }
 
 // Held is the number of tokens in leases now, ready or not.

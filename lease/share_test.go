@@ -11,7 +11,8 @@ import (
 
 // CL3: whoever reads the clock first does not always get the lock first. Times that alternate must not refill twice.
 func TestCL3_TimesOutOfOrderDoNotRefillTwice(t *testing.T) {
-	var s share
+	var b books
+	b.begin()
 	p := part{capacity: 10, rate: 100.0 / 1e9}
 	admitted := 0
 	for i := range int64(1000) {
@@ -19,8 +20,8 @@ func TestCL3_TimesOutOfOrderDoNotRefillTwice(t *testing.T) {
 		if i%2 == 1 {
 			now += int64(100 * time.Millisecond)
 		}
-		s.feed(p, now, 0)
-		if ok, _ := s.take(p, 1); ok {
+		b.keep(now, 0, asked{}, 0, p, time.Second)
+		if ok, _ := b.take(p, 1); ok {
 			admitted++
 		}
 	}
@@ -49,15 +50,17 @@ func TestPartOf(t *testing.T) {
 func TestShareStepByStep(t *testing.T) {
 	const sec = int64(time.Second)
 	p := part{capacity: 4, rate: 2.0 / 1e9}
-	var s share
+	var b books
+	b.begin()
 	for i, tt := range []struct {
 		at, admitted, cost int64 // admitted by the store or from leases, ever
 		ok                 bool
 		left               int64
 		retry              time.Duration
 	}{
-		{100 * sec, 7, 1, true, 3, 0}, // what was before is not taken out
-		{100 * sec, 7, 3, true, 0, 0},
+		{100 * sec, 0, 1, true, 3, 0},
+		{100 * sec, 0, 3, true, 0, 0},
+		{100 * sec, 7, 1, false, 0, 500 * time.Millisecond},
 		{100 * sec, 7, 1, false, 0, 500 * time.Millisecond},
 		{100*sec + sec/4, 7, 1, false, 0, 250 * time.Millisecond},
 		{100*sec + sec/2, 7, 1, true, 0, 0},
@@ -67,31 +70,31 @@ func TestShareStepByStep(t *testing.T) {
 		{200 * sec, 90, 1, false, 0, 500 * time.Millisecond},
 		{201 * sec, 90, 2, true, 0, 0}, // nothing is owed
 	} {
-		s.feed(p, tt.at, tt.admitted)
-		ok, retry := s.take(p, tt.cost)
+		b.keep(tt.at, tt.admitted, asked{}, 0, p, time.Second)
+		ok, retry := b.take(p, tt.cost)
 		assert.Equal(t, tt.ok, ok, "step %d", i)
-		assert.Equal(t, tt.left, s.left(), "step %d", i)
+		assert.Equal(t, tt.left, b.left(), "step %d", i)
 		assert.Equal(t, tt.retry, retry, "step %d", i)
 	}
-	assert.Equal(t, time.Duration(math.MaxInt64-1), s.retry(part{capacity: 4, rate: 1e-30}, 1), "too long for the type, yet not never")
-	assert.Equal(t, retryUnknown, s.retry(part{capacity: 4}, 1), "without refill the store may still come back")
+	assert.Equal(t, time.Duration(math.MaxInt64-1), b.retry(part{capacity: 4, rate: 1e-30}, 1), "too long for the type, yet not never")
+	assert.Equal(t, retryUnknown, b.retry(part{capacity: 4}, 1), "without refill the store may still come back")
 }
 
 func TestAShareIsNotMoreThanWasGranted(t *testing.T) {
 	const sec = int64(time.Second)
 	p, tau := part{capacity: 4, rate: 8.0 / 1e9}, 10*time.Second
-	granted := func(each int64, lacked int64) float64 {
-		s := share{lacked: lacked}
-		for i := range int64(100) {
-			s.granted.add((i+1)*sec, each, tau)
+	rate := func(each int64, lacked int64) float64 {
+		k := lack{last: lacked, granted: granted{at: sec}}
+		for i := range int64(99) {
+			k.granted.add((i+2)*sec, each, tau)
 		}
-		return s.contended(p, tau).rate * 1e9
+		return k.contended(p, tau).rate * 1e9
 	}
-	assert.InDelta(t, 8, granted(3, 0), 1e-6, "nobody was refused")
-	assert.InDelta(t, 8, granted(3, 50*sec), 1e-6, "nobody was refused of late")
-	assert.InDelta(t, 3, granted(3, 99*sec), 0.01)
-	assert.InDelta(t, 8, granted(9, 99*sec), 1e-6)
-	assert.InDelta(t, 2, granted(1, 99*sec), 1e-6, "a quarter stays")
+	assert.InDelta(t, 8, (&lack{last: sec, granted: granted{at: sec}}).contended(p, tau).rate*1e9, 1e-6, "nobody knows yet")
+	assert.InDelta(t, 8, rate(3, 50*sec), 1e-6, "nobody was refused of late")
+	assert.InDelta(t, 3, rate(3, 99*sec), 0.01)
+	assert.InDelta(t, 8, rate(9, 99*sec), 1e-6)
+	assert.InDelta(t, 2, rate(1, 99*sec), 1e-6, "a quarter stays")
 }
 
 func TestACountIsBelievedWhenItRises(t *testing.T) {

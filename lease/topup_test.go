@@ -157,7 +157,7 @@ func steady(t *testing.T, limit quota.Limit, n int, every, latency time.Duration
 		store := membucket.New()
 		var rigs []*rig
 		for range n {
-			o := lease.Options{MaxOvershoot: 0.1, LeaseShare: 0.25, TTL: 30 * time.Second, Timeout: 50 * time.Millisecond, Replicas: n}
+			o := lease.Options{Class: "default", MaxOvershoot: 0.1, LeaseShare: 0.25, TTL: 30 * time.Second, Timeout: 50 * time.Millisecond, Replicas: n}
 			r := newRigOn(t, newTapOn(store), limit, o)
 			r.store.onAcquire(late(latency))
 			rigs = append(rigs, r)

@@ -167,7 +167,7 @@ func TestEachLeaseIsReturnedAtItsOwnTime(t *testing.T) {
 		var all []*lease.Holder
 		want := map[string]time.Duration{}
 		for i := range 50 {
-			h := pool.NewHolder(lease.Key{Tenant: string(rune('A' + i)), Class: "c"}, limit)
+			h := pool.NewHolder(string(rune('A'+i)), limit)
 			all = append(all, h)
 			_, err := h.Spend(t.Context(), limit, 1)
 			require.NoError(t, err)

@@ -1,0 +1,132 @@
+package lease
+
+import (
+	"math"
+	"time"
+)
+
+// books are what is kept of every tenant in memory, whatever it does, so there is little of it: what was admitted, as far as this
+// replica's share of the limit and its overshoot go by it, and what was asked for. They are brought up to date with each draw, and
+// for whoever looks at them. Guarded by the holder's mutex.
+type books struct {
+	at       int64 // up to when they are kept; below 0: they have not begun
+	paid     int64 // waiters' tokens spent, ever
+	admitted int64 // tokens admitted, ever, as of at
+
+	// meter is a leaky bucket over what this replica admitted of the tenant, and peak the most that was in it. It is drained after it
+	// was filled, so it never shows more than there was: what it shows above the capacity is overshoot for certain.
+	meter float64
+
+	// share is a plain token bucket of this replica's share of the limit, for calls that the store does not decide. Whatever this
+	// replica admits is taken out of it all the time, so that an outage does not begin with a burst on top of what was just
+	// admitted, and leases that are spent during one are part of the share.
+	share float64
+
+	demand demand
+	peak   float32
+	seen   asked // by the demand, of all that was asked
+	heard  heard
+}
+
+// asked counts what callers asked for: tokens, and calls.
+type asked struct{ tokens, calls int64 }
+
+// heard is the last answer of the store: its time, in ms of the store's clock, and when it came, on this replica's.
+type heard struct {
+	at    float64
+	local int64
+}
+
+// begin opens the books: the share is full, however large it is.
+func (b *books) begin() { b.at, b.share = -1, math.Inf(1) }
+
+// keep brings the books up to now: ever is what was admitted and what was asked, of a limit that refills at a rate per nanosecond.
+// Who reads the clock first does not always come first, so now may be a little before what is kept already.
+func (b *books) keep(now, admitted int64, ever asked, rate float64, p part, tau time.Duration) {
+	first, dt := b.at < 0, max(0, now-b.at)
+	if first {
+		dt = 0
+	}
+	n := float64(admitted - b.admitted) // less than nothing, where some were given back
+	b.admitted = admitted
+	b.meter = max(0, b.meter+n-float64(dt)*rate)
+	b.peak = max(b.peak, floor32(b.meter))
+	b.share = min(p.capacity, b.share+float64(dt)*p.rate)
+	b.share = max(0, b.share-max(0, n))
+
+	tokens, calls := max(0, ever.tokens-b.seen.tokens), max(0, ever.calls-b.seen.calls)
+	switch {
+	case first: // the first call starts the first interval, and tells no rate yet
+		if calls > 0 {
+			b.seen.tokens += tokens / calls
+			b.seen.calls++
+		}
+		b.at = now
+	case dt > 0:
+		b.demand.observe(dt, tokens, calls, tau)
+		b.seen, b.at = ever, now
+	}
+}
+
+// ask notes n calls that ask for some tokens, and that no other count has.
+func (b *books) ask(tokens, n int64) {
+	b.seen.tokens -= tokens
+	b.seen.calls -= n
+}
+
+// floor32 is the largest float32 that is not above x.
+func floor32(x float64) float32 {
+	f := float32(x)
+	if float64(f) > x {
+		f = math.Nextafter32(f, float32(math.Inf(-1)))
+	}
+	return f
+}
+
+// keepLocked brings the books up to now, and tells the share of the limit.
+func (h *Holder) keepLocked(now int64) part {
+	t, b, r := h.terms.Load(), &h.mu.books, h.refused.Load()
+	p := partOf(t.Limit, h.pool.Replicas())
+	spent, calls := h.spentLocked()
+	admitted := spent + b.paid
+	if s := h.spends.Load(); s != nil {
+		admitted -= s.tried.Load()
+	}
+	if r != nil {
+		b.ask(r.bookLocked())
+		p = r.lack.contended(p, h.pool.opts.TTL)
+	}
+	b.keep(now, admitted, asked{spent, calls}, t.Limit.PerMillisecond()/1e6, p, h.pool.opts.TTL)
+	return p
+}
+
+// Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than capacity +
+// refill*t in some window; 0 if it did not. What the other replicas admitted comes on top.
+func (h *Holder) Overshoot() float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keepLocked(h.pool.clock.exact())
+	return h.overshootLocked()
+}
+
+func (h *Holder) overshootLocked() float64 {
+	c := float64(h.Limit().Capacity)
+	if c <= 0 {
+		return 0
+	}
+	return max(0, float64(h.mu.peak)-c) / c
+}
+
+// askedLocked notes the demand of a call that begins to wait. Calls dearer than what may be held draw for themselves, and are no
+// demand.
+func (h *Holder) askedLocked(cost int64) {
+	if cost <= h.maxHold() {
+		h.mu.ask(cost, 1)
+	}
+}
+
+// maxHold is the most surplus that this replica holds.
+func (h *Holder) maxHold() int64 {
+	o := h.pool.sized()
+	return o.maxHold(h.Limit().Capacity)
+}
