@@ -118,11 +118,10 @@ func (h *Holder) seeLocked() (b busy) {
 	return b
 }
 
-// restLocked drops the busy of a tenant without a lease, if there is nothing in it.
+// restLocked drops the busy of h if there is nothing in it.
 func (h *Holder) restLocked(now int64) {
 	b := h.mu.busy
-	if b == nil || h.local.First() != nil || len(b.waiters) > 0 || b.flying || b.topUp || b.pressed != nil || b.failure != nil ||
-		now < b.nextAsk || now < b.nextTop {
+	if b == nil || len(b.waiters) > 0 || b.flying || b.topUp || b.pressed != nil || b.failure != nil || now < b.nextAsk || now < b.nextTop {
 		return
 	}
 	h.mu.busy = nil

@@ -26,6 +26,10 @@ const epsilon = 1e-6
 // A Mark is the last answer of the store. Times are in nanoseconds of any monotonic clock. A Mark is not changed once it is
 // in use.
 type Mark struct {
+	// What Ready worked out for a cost of 1: until when it is refused, and when it could pass. Both 0 if that is for
+	// Refuses and After to say. They come first, to be on one cache line.
+	until, due int64
+
 	Level    float64 // tokens left in the bucket by the answer
 	Sent     int64   // when the question was sent: the level is at least as old
 	Received int64   // when the answer came: the level is at most as old
@@ -42,10 +46,6 @@ type Mark struct {
 
 	// The store is not asked again before this moment. 0 if it may be at once.
 	Ask int64
-
-	// What Ready worked out for a cost of 1: until when it is refused, and when it could pass. Both 0 if that is for
-	// Refuses and After to say.
-	until, due int64
 }
 
 // Ready works out what [Mark.One] answers with, and returns m. It is called before m is in use.
