@@ -18,7 +18,7 @@ type Limiter struct {
 	cfg   Config
 	known *quota.Limit // the limit of every tenant, if Config.Limits is quota.Fixed
 	fixed *quota.Limit // known, unless an Observer wants to see decisions: who goes by it is not seen
-	spent Decision     // a call that is allowed from a lease, but for Remaining, if Config.Limits is quota.Fixed
+	plain [2]Decision  // of a call that the pre-check refuses and of one that a lease covers, under fixed, but for what differs
 	pool  *lease.Pool
 	store lease.Store
 
@@ -47,7 +47,8 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		if !cfg.Observer.samples() {
 			l.fixed = &limit
 		}
-		l.spent = Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit}
+		l.plain[0] = Decision{Source: SourcePrecheck, Class: l.cfg.Class, Limit: limit}
+		l.plain[1] = Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit}
 	}
 	l.tenants.limiter = l
 	l.tenants.byName.init()
@@ -151,12 +152,16 @@ func (l *Limiter) fast(t *tenant, limit *quota.Limit, cost int64, d *Decision) b
 		return false
 	}
 	t.holder.Touch()
-	if r.Verdict == lease.FromLease && limit == l.fixed {
-		*d = l.spent
+	switch {
+	case limit != l.fixed || l.cfg.Shadow:
+		l.fill(d, limit, r)
+	case r.Verdict == lease.FromLease:
+		*d = l.plain[1]
 		d.Remaining = r.Remaining
-		return true
+	default:
+		*d = l.plain[0]
+		d.Remaining, d.RetryAfter = r.Remaining, r.RetryAfter
 	}
-	l.fill(d, limit, r)
 	return true
 }
 

@@ -212,7 +212,9 @@ func (h *Holder) tryRefuse(now, cost int64) (Result, bool) {
 				wait = min(wait, max(0, at-now))
 			}
 			h.refusals().ones.Add(1)
-			h.countLate()
+			if h.is(retired) {
+				h.countLate()
+			}
 			return Result{Verdict: RefusedLocal, RetryAfter: time.Duration(wait)}, true
 		}
 	}

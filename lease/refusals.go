@@ -34,7 +34,9 @@ func (h *Holder) refuse(cost int64, v Verdict) {
 	switch v {
 	case RefusedLocal:
 		r.local.Add(1)
-		h.countLate()
+		if h.is(retired) {
+			h.countLate()
+		}
 	case RefusedFloor:
 		h.pool.count.Floor.Add(1)
 	}

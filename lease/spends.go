@@ -52,16 +52,16 @@ func (h *Holder) sentLocked() (sent, home int64) {
 // addExtra counts tokens spent from leases beyond one for each call that FromLease decided.
 func (h *Holder) addExtra(n int64) {
 	h.lends().extra.Add(n)
-	h.countLate()
+	if h.is(retired) {
+		h.countLate()
+	}
 }
 
 // countLate moves what a call counts after its holder was retired, and its counts taken, to the pool's counts. Each is
 // moved once: by the swap here or by the one in Retire.
 func (h *Holder) countLate() {
-	if h.is(retired) {
-		h.pool.count.LateExtra.Add(h.lends().extra.Swap(0))
-		if r := h.refused.Load(); r != nil {
-			h.pool.count.LateRefused.Add(r.takeLocal())
-		}
+	h.pool.count.LateExtra.Add(h.lends().extra.Swap(0))
+	if r := h.refused.Load(); r != nil {
+		h.pool.count.LateRefused.Add(r.takeLocal())
 	}
 }

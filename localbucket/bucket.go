@@ -87,7 +87,7 @@ func (b *Bucket) Available(now int64) (n int64) {
 // Between is the fewest and the most tokens that can be spent at some time from now to late, if none is until then: some may become
 // ready meanwhile, and some may end. With late == now both are Available.
 func (b *Bucket) Between(now, late int64) (fewest, most int64) {
-	for l := range b.All() {
+	for l := b.first.Load(); l != nil; l = l.next.Load() {
 		left := l.left.Load()
 		if late < l.grant.Deadline {
 			fewest += max(0, left-l.later(now))
@@ -112,7 +112,7 @@ func (b *Bucket) Left(now int64) (n int64) {
 // When is the first moment at which one of the leases has n tokens ready, if nothing is spent until then; ok is false if
 // there never will be as many in one lease.
 func (b *Bucket) When(now, n int64) (at int64, ok bool) {
-	for l := range b.All() {
+	for l := b.first.Load(); l != nil; l = l.next.Load() {
 		if t, has := l.When(now, n); has && (!ok || t < at) {
 			at, ok = t, true
 		}
