@@ -2,6 +2,7 @@ package redisbucket
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -40,11 +41,10 @@ func classify(op string, err error) *lease.StoreError {
 
 // reasonOfFailure is the reason of an error that is no answer of the server.
 func reasonOfFailure(err error) lease.Reason {
-	var dial *net.OpError
 	var timeout interface{ Timeout() bool }
 	switch {
 	// An attempt to connect that took too long is first of all no connection: nothing was sent.
-	case errors.As(err, &dial) && dial.Op == "dial":
+	case noConnection(err):
 		return lease.ReasonRefused
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &timeout) && timeout.Timeout():
@@ -57,6 +57,17 @@ func reasonOfFailure(err error) lease.Reason {
 		return lease.ReasonRefused
 	}
 	return lease.ReasonOther
+}
+
+// noConnection reports whether err is that of a connection that could not be made, by TCP or by TLS.
+func noConnection(err error) bool {
+	var op *net.OpError
+	var cert *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	if errors.As(err, &op) {
+		return op.Op == "dial" || op.Op == "remote error" || op.Op == "local error" // the last two are alerts of TLS
+	}
+	return errors.As(err, &cert) || errors.As(err, &record)
 }
 
 // nobody are the errors by which clients of several servers say that none is there. They are not exported.

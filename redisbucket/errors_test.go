@@ -2,6 +2,8 @@ package redisbucket
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -85,6 +87,10 @@ func TestReasonsOfFailures(t *testing.T) {
 		{dial(syscall.ECONNREFUSED), lease.ReasonRefused},
 		{dial(os.ErrDeadlineExceeded), lease.ReasonRefused},
 		{dial(&net.DNSError{Err: "no such host", IsTimeout: true}), lease.ReasonRefused},
+		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, lease.ReasonRefused},
+		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, lease.ReasonRefused},
+		{&net.OpError{Op: "remote error", Err: tls.AlertError(116)}, lease.ReasonRefused}, // certificate required
+		{&net.OpError{Op: "local error", Err: tls.AlertError(80)}, lease.ReasonRefused},
 		{read(syscall.ECONNRESET), lease.ReasonRefused},
 		{&net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}, lease.ReasonRefused},
 		{io.EOF, lease.ReasonRefused},

@@ -17,6 +17,7 @@ func ExampleNew_tls() {
 		CredentialsProvider:   func() (username, password string) { return "limiter", secret("redis-password") },
 		TLSConfig:             &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "redis.example.com"},
 		ContextTimeoutEnabled: true, // a draw that is given up does not hold its connection
+		DialerRetries:         1,    // what is wrong with a connection is told at once
 	})
 	defer func() { _ = rdb.Close() }() // after the limiter is closed
 

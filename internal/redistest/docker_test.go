@@ -24,8 +24,9 @@ func TestDocker(t *testing.T) {
 	require.NoError(t, err)
 	d := e.(*docker)
 
-	s := Start(t, withEngine(d), WithConfig("requirepass", "secret"), WithConfig("appendonly", "yes"),
+	s := Start(t, withEngine(d), WithTLS(), WithConfig("requirepass", "secret"), WithConfig("appendonly", "yes"),
 		WithConfig("appendfsync", "always"))
+	require.NoError(t, s.Client(t, s.OverTLS).Ping(t.Context()).Err())
 	assert.Equal(t, "OK", s.CLI(t, "SET", "k", "v"))
 	s.Pause()
 	_, err = ask(t.Context(), s.Addr(), "secret", "PING")

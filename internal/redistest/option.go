@@ -35,6 +35,7 @@ type spec struct {
 	lines    []string // of the config file, after bind and port
 	args     []string // of the command line, after the config file
 	password string
+	tls      bool
 }
 
 // newSpec returns the spec of a plain server without persistence.
@@ -51,8 +52,13 @@ func newSpec(opts []Option) spec {
 	return sp
 }
 
-// config returns the config file for a server on port.
-func (sp spec) config(port int) string {
+// config returns the config file for a server on port, and with TLS on tlsPort
+// unless that is 0.
+func (sp spec) config(port, tlsPort int) string {
 	head := fmt.Sprintf("bind %s\nport %d\nprotected-mode no\ndaemonize no\nlogfile \"\"\n", host, port)
+	if tlsPort != 0 {
+		head += fmt.Sprintf("tls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %[2]s\ntls-auth-clients no\n",
+			tlsPort, certFile, keyFile)
+	}
 	return head + strings.Join(sp.lines, "\n") + "\n"
 }

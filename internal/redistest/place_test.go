@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/leaselimit/leaselimit/internal/childproc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -26,8 +27,14 @@ func (th *thief) serve(name, dir, conf string, args []string) *exec.Cmd {
 		require.NoError(th.t, err)
 		_, rest, _ := strings.Cut(string(text), "\nport ")
 		port, _, _ := strings.Cut(rest, "\n")
-		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
-		require.NoError(th.t, err)
+		// The pool has just looked whether the port is free, and a child that a parallel test forks meanwhile holds the socket
+		// for as long as it is not yet another program.
+		var l net.Listener
+		require.NoError(th.t, childproc.Poll(th.t.Context(), func() (bool, error) {
+			var err error
+			l, err = net.Listen("tcp", net.JoinHostPort(host, port))
+			return err == nil, err
+		}))
 		th.t.Cleanup(func() { _ = l.Close() })
 		th.took = append(th.took, l.Addr().String())
 	}

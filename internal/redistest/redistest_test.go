@@ -114,6 +114,21 @@ func TestPassword(t *testing.T) {
 	require.ErrorContains(t, stranger.Ping(t.Context()).Err(), "NOAUTH")
 }
 
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	s := Start(t, WithTLS(), WithConfig("requirepass", "secret"))
+	c := s.Client(t, s.OverTLS)
+	require.NoError(t, c.Set(t.Context(), "k", "v", 0).Err())
+	assert.Equal(t, "v", s.CLI(t, "GET", "k"), "the same server")
+	s.Restart()
+	require.NoError(t, s.Client(t, s.OverTLS).Ping(t.Context()).Err(), "with the same certificate at the same place")
+
+	once := func(o *redis.Options) { o.DialerRetries, o.MaxRetries = 1, -1 }
+	require.Error(t, s.Client(t, s.OverTLS, once, func(o *redis.Options) { o.TLSConfig = nil }).Ping(t.Context()).Err())
+	stranger := s.Client(t, s.OverTLS, once, func(o *redis.Options) { o.TLSConfig.RootCAs = nil })
+	require.ErrorContains(t, stranger.Ping(t.Context()).Err(), "x509: certificate signed by unknown authority")
+}
+
 func TestStartReportsTheLog(t *testing.T) {
 	t.Parallel()
 	_, err := startFor(t, newSpec([]Option{WithConfig("no-such-setting", "1")}))

@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -45,6 +46,8 @@ type Server struct {
 	port     int
 	addr     string
 	password string
+	tlsPort  int            // 0: plain text only
+	trust    *x509.CertPool // what the clients of tlsPort have to trust
 
 	mu struct {
 		sync.Mutex
@@ -88,12 +91,18 @@ func (s *Server) launchOnce(ctx context.Context) error {
 	s.name = "redistest-" + randomHex(6)
 	s.port = port
 	s.addr = net.JoinHostPort(host, strconv.Itoa(port))
+	if s.spec.tls {
+		err = s.prepareTLS()
+	}
 	conf := filepath.Join(s.dir, s.confName())
-	if err = os.WriteFile(conf, []byte(s.spec.config(port)), 0o644); err == nil {
+	if err == nil {
+		err = os.WriteFile(conf, []byte(s.spec.config(port, s.tlsPort)), 0o644)
+	}
+	if err == nil {
 		err = s.run(ctx)
 	}
 	if err != nil {
-		childproc.Ports.Put(port)
+		s.putPorts()
 	}
 	return err
 }
@@ -206,8 +215,16 @@ func (s *Server) discard() {
 		s.tb.Errorf("redistest: stop %s: %v", s.addr, err)
 		return
 	}
-	childproc.Ports.Put(s.port)
+	s.putPorts()
 	_ = os.RemoveAll(s.dir)
+}
+
+func (s *Server) putPorts() {
+	childproc.Ports.Put(s.port)
+	if s.tlsPort != 0 {
+		childproc.Ports.Put(s.tlsPort)
+		s.tlsPort = 0
+	}
 }
 
 func (s *Server) cli(ctx context.Context, args ...string) (string, error) {

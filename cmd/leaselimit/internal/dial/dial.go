@@ -2,6 +2,7 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,12 +70,13 @@ func hideURL(err error) error {
 	return fmt.Errorf("the URL of Redis is not valid: %w", err)
 }
 
-// The clients keep the deadlines of contexts, which go-redis leaves off by default.
+// The clients keep the deadlines of contexts, which go-redis leaves off by default, and tell at once why they cannot connect
+// instead of trying for longer than anybody waits.
 
 func single(opts *redis.Options) Server {
 	return func() redis.UniversalClient {
 		o := *opts
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, 1)
 		return redis.NewClient(&o)
 	}
 }
@@ -82,7 +84,7 @@ func single(opts *redis.Options) Server {
 func cluster(opts *redis.ClusterOptions) Server {
 	return func() redis.UniversalClient {
 		o := *opts
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, 1)
 		return redis.NewClusterClient(&o)
 	}
 }
