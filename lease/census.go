@@ -83,7 +83,7 @@ func (c *census) ask() {
 		ttl = 0
 	}
 	n, err := ask(p, "present", func(ctx context.Context) (int, error) {
-		return c.store.Present(ctx, *c.class.Load(), c.id, ttl)
+		return p.observed.present(ctx, c.store, *c.class.Load(), c.id, ttl)
 	})
 	switch {
 	case err != nil:
