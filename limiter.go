@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
-	"time"
 
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
@@ -26,6 +25,7 @@ type Limiter struct {
 	count   counters
 	warned  atomic.Int64 // when a fault of a single bucket was logged
 	closed  atomic.Bool
+	done    chan struct{} // closed with it, for those that wait
 }
 
 // New returns a Limiter over store. It starts nothing and asks nothing; a store that is away is met by the first call. The
@@ -38,7 +38,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	l := &Limiter{cfg: cfg, store: store}
+	l := &Limiter{cfg: cfg, store: store, done: make(chan struct{})}
 	opts := cfg.options()
 	opts.OnStore = l.storeChanged
 	l.pool = lease.NewPool(store, opts)
@@ -250,42 +250,6 @@ func (l *Limiter) shadow(d *Decision) {
 	}
 }
 
-// Wait blocks until cost tokens are spent for tenant, or fails: with ctx's error when it is done; at once, with a
-// [*RefusedError], when the cost can never pass or not before ctx's deadline (this one matches [context.DeadlineExceeded]);
-// and with the errors of AllowN. When it fails it has spent nothing. Callers that wait are not served in order.
-func (l *Limiter) Wait(ctx context.Context, tenant string, cost int64) error {
-	for {
-		d, err := l.AllowN(ctx, tenant, cost)
-		if err != nil {
-			return err
-		}
-		if d.Allowed {
-			return nil
-		}
-		if d.RetryAfter == Never {
-			return &RefusedError{Decision: d}
-		}
-		wait := max(d.RetryAfter, time.Millisecond)
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
-			return &RefusedError{Decision: d, cause: context.DeadlineExceeded}
-		}
-		if err := sleep(ctx, wait); err != nil {
-			return undecided(err)
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // Peek reports, after asking the store once, whether a cost of 1 would pass now, what remains, and when it could pass. It
 // spends nothing.
 func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
@@ -337,9 +301,11 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 
 // Close returns all leases to the store and ends everything that the limiter started. It waits until that is done, or for
 // ctx; then what was not returned comes back by itself within 2*LeaseTTL, and Close returns ctx's error. Calls under way are
-// still answered; later calls return [ErrClosed]. Closing again waits for the first Close and returns nil.
+// still answered, but for Wait, which returns [ErrClosed] as later calls do. Closing again waits for the first Close and returns nil.
 func (l *Limiter) Close(ctx context.Context) error {
-	l.closed.Store(true)
+	if !l.closed.Swap(true) {
+		close(l.done)
+	}
 	l.tenants.stop()
 	if err := l.pool.Close(ctx, l.tenants.holders); err != nil {
 		return fmt.Errorf("leaselimit: close: %w", err)

@@ -12,8 +12,9 @@ import (
 // The functions are called where the thing happens, by any goroutine and several at a time, some of them under a tenant's lock:
 // they have to be quick, and must not call the limiter.
 type Observer struct {
-	// CallSent is told of a call to the store that is about to be sent: a draw, a return of leases, a peek or a reset. The
-	// context that it returns goes to the store and to CallAnswered. It comes from no caller's: a draw is for all that wait.
+	// CallSent is told of a call to the store that is about to be sent: a draw, a return of leases, a peek, a reset, or a
+	// count of the replicas. The context that it returns goes to the store and to CallAnswered. It comes from no caller's: a draw is
+	// for all that wait.
 	CallSent func(ctx context.Context, c lease.Call) context.Context
 	// CallAnswered is told how that call ended, when, and why.
 	CallAnswered func(ctx context.Context, c lease.Call, a lease.Answer)

@@ -70,7 +70,7 @@ func (s Stats) Refused() int64 {
 // back.
 func (s Stats) Undershoot() int64 { return s.TokensStranded + s.TokensLost }
 
-// StoreCalls is the number of calls to the store.
+// StoreCalls is the number of draws and returns. [Limiter.StoreStats] has the calls of all operations.
 func (s Stats) StoreCalls() int64 { return s.Draws + s.Returns }
 
 // Plus is the sum of the counts of s and o, the larger of their overshoots, lags, times and replicas, and degraded if one of them is.

@@ -81,7 +81,7 @@ func (c *census) ask() {
 		ttl = 0
 	}
 	n, err := ask(p, "present", func(ctx context.Context) (int, error) {
-		return c.store.Present(ctx, p.opts.Class, c.id, ttl)
+		return p.observed.present(ctx, c.store, p.opts.Class, c.id, ttl)
 	})
 	switch {
 	case err != nil:

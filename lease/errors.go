@@ -42,7 +42,7 @@ func (r Reason) ofBucket() bool { return r == ReasonWrongType || r == ReasonMalf
 
 // StoreError is how a Store reports a failed call.
 type StoreError struct {
-	Op     string // the operation: "acquire", "return", "take", "peek" or "reset"
+	Op     string // the operation: "acquire", "return", "take", "peek", "reset" or "present"
 	Reason Reason
 	Err    error
 }

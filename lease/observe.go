@@ -23,8 +23,8 @@ type Hooks struct {
 
 // A Call is a call to the store.
 type Call struct {
-	Op      string // "acquire", "return", "take", "peek" or "reset"
-	Key     Key    // of the first bucket
+	Op      string // "acquire", "return", "take", "peek", "reset" or "present"
+	Key     Key    // of the first bucket; of a present, which is about none, the class alone
 	Buckets int    // how many the call is about
 	Need    int64  // tokens that waiting callers need, of an acquire; taken, of a take
 	Want    int64  // surplus wished for, of an acquire
@@ -60,12 +60,12 @@ func (s *CallStats) Add(o *CallStats) {
 type CallError struct {
 	At     time.Time
 	Op     string
-	Tenant string // whose bucket it was about, the first of several
+	Tenant string // whose bucket it was about, the first of several; "" of a present
 	Reason Reason
 	Err    error
 }
 
-var operations = [...]string{"acquire", "return", "take", "peek", "reset"}
+var operations = [...]string{"acquire", "return", "take", "peek", "reset", "present"}
 
 const (
 	opAcquire = iota
@@ -73,6 +73,7 @@ const (
 	opTake
 	opPeek
 	opReset
+	opPresent
 )
 
 // keptErrors is how many of the last errors are kept.
@@ -170,6 +171,13 @@ func (o *observed) Reset(ctx context.Context, key Key) error {
 		return struct{}{}, o.store.Reset(ctx, key)
 	})
 	return err
+}
+
+// present asks c, which is the store if that is a [Census].
+func (o *observed) present(ctx context.Context, c Census, class, id string, ttl time.Duration) (int, error) {
+	return watch(ctx, o, opPresent, Call{Key: Key{Class: class}}, func(ctx context.Context) (int, error) {
+		return c.Present(ctx, class, id, ttl)
+	})
 }
 
 // Calls are the calls to the store so far, for each operation.

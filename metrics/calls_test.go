@@ -101,6 +101,8 @@ func TestLatencyIsMeasuredAtTheClient(t *testing.T) {
 		require.Contains(t, ops, "return", "there before it was used")
 		require.Contains(t, ops, "peek")
 		require.NotContains(t, ops, "reset", "never used")
+		require.Contains(t, ops, "present", "counting the replicas")
+		assert.Equal(t, uint64(1), ops["present"].GetSampleCount())
 		h := ops["acquire"]
 		assert.Equal(t, uint64(10), h.GetSampleCount())
 		assert.InDelta(t, 0.030, h.GetSampleSum(), 1e-9)

@@ -26,7 +26,7 @@ type Option func(*options)
 
 type options struct{ tenant bool }
 
-// WithTenant puts the tenant of a call on its span, as leaselimit.tenant. It is left out by default: it may be personal data.
+// WithTenant puts the tenant of a call, if it is about one, on its span, as leaselimit.tenant. It is left out by default: it may be personal data.
 func WithTenant() Option { return func(o *options) { o.tenant = true } }
 
 // Observer returns an Observer, for leaselimit.Config, that makes a span of each call to the store, of kind client, named
@@ -45,7 +45,7 @@ func Observer(tp trace.TracerProvider, opts ...Option) *leaselimit.Observer {
 				attribute.String("leaselimit.class", c.Key.Class),
 				attribute.Int("leaselimit.buckets", c.Buckets),
 			}
-			if o.tenant {
+			if o.tenant && c.Key.Tenant != "" {
 				attrs = append(attrs, attribute.String("leaselimit.tenant", c.Key.Tenant))
 			}
 			switch c.Op {

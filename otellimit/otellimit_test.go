@@ -107,6 +107,30 @@ func TestTheTenantIsLeftOut(t *testing.T) {
 	}
 }
 
+// Counting the replicas is a call about no tenant.
+func TestACallAboutNoTenantHasNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exporter := tracetest.NewInMemoryExporter()
+		tp := sdk.NewTracerProvider(sdk.WithSyncer(exporter))
+		lim, err := leaselimit.New(membucket.New(), leaselimit.Config{
+			Limits: quota.Fixed(quota.PerSecond(1, 1)), Observer: otellimit.Observer(tp, otellimit.WithTenant()),
+		})
+		require.NoError(t, err)
+		defer lim.Close(context.Background())
+		_, err = lim.Allow(t.Context(), "acme")
+		require.NoError(t, err)
+		synctest.Wait()
+		var names []string
+		for _, s := range exporter.GetSpans() {
+			names = append(names, s.Name)
+			for _, a := range s.Attributes {
+				assert.False(t, s.Name == "leaselimit present" && a.Key == "leaselimit.tenant")
+			}
+		}
+		assert.ElementsMatch(t, []string{"leaselimit acquire", "leaselimit present"}, names)
+	})
+}
+
 // Metrics are those of package metrics, read by the bridge.
 func Example_metrics() {
 	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{Limits: quota.Fixed(quota.Limit{Capacity: 5})})
