@@ -88,7 +88,9 @@ func (h *Holder) drawLocked(now int64) *draw {
 
 	d := &draw{calls: slices.Clone(b.waiters), jumps: h.pool.jumps.Load()}
 	_, d.home = h.sentLocked()
-	h.keepLocked(now)
+	if h.mu.due(now, o.TTL) {
+		h.keepLocked(now)
+	}
 	h.mu.demand.judge(o.TTL)
 	refused, smallest := h.lookLocked()
 	d.pays = h.mu.demand.pays
