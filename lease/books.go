@@ -7,7 +7,7 @@ import (
 
 // books are what is kept of every tenant in memory, whatever it does, so there is little of it: what was admitted, as far as this
 // replica's share of the limit and its overshoot go by it, and what was asked for. They are brought up to date with each draw, and
-// for whoever looks at them. Guarded by the holder's mutex.
+// when the share is asked. Guarded by the holder's mutex.
 type books struct {
 	at       int64 // up to when they are kept; below 0: they have not begun
 	paid     int64 // waiters' tokens spent, ever
@@ -68,6 +68,12 @@ func (b *books) keep(now, admitted int64, ever asked, rate float64, p part, tau 
 	}
 }
 
+// due reports whether it is time to keep the books for a draw. Draws may follow one another so quickly that what the demand
+// changes by meanwhile is less than a float32 has room for, and it would stand still.
+func (b *books) due(now int64, tau time.Duration) bool {
+	return b.at < 0 || now-b.at >= int64(halfLife(tau))>>18
+}
+
 // ask notes n calls that ask for some tokens, and that no other count has.
 func (b *books) ask(tokens, n int64) {
 	b.seen.tokens -= tokens
@@ -83,21 +89,30 @@ func floor32(x float64) float32 {
 	return f
 }
 
-// keepLocked brings the books up to now, and tells the share of the limit.
-func (h *Holder) keepLocked(now int64) part {
-	t, b, r := h.terms.Load(), &h.mu.books, h.refused.Load()
+// keepLocked brings the books up to now, and tells the share of the limit. It is for draws and what goes by the share, not for
+// whoever looks: the demand is an average over the time between two draws, and estimated more often it would be another.
+func (h *Holder) keepLocked(now int64) (p part) {
+	h.mu.books, p = h.booksLocked(now)
+	return p
+}
+
+// booksLocked is what the books would be at now, and the share of the limit.
+func (h *Holder) booksLocked(now int64) (books, part) {
+	t, r := h.terms.Load(), h.refused.Load()
 	p := partOf(t.Limit, h.pool.Replicas())
 	spent, calls := h.spentLocked()
-	admitted := spent + b.paid
+	admitted := spent + h.mu.paid
 	if s := h.spends.Load(); s != nil {
 		admitted -= s.tried.Load()
 	}
 	if r != nil {
-		b.ask(r.bookLocked())
+		h.mu.ask(r.bookLocked())
 		p = r.lack.contended(p, h.pool.opts.TTL)
 	}
+	b := h.mu.books
 	b.keep(now, admitted, asked{spent, calls}, t.Limit.PerMillisecond()/1e6, p, h.pool.opts.TTL)
-	return p
+	h.mu.peak = b.peak
+	return b, p
 }
 
 // Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than capacity +
@@ -105,16 +120,16 @@ func (h *Holder) keepLocked(now int64) part {
 func (h *Holder) Overshoot() float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.keepLocked(h.pool.clock.exact())
-	return h.overshootLocked()
+	b, _ := h.booksLocked(h.pool.clock.exact())
+	return h.overshoot(&b)
 }
 
-func (h *Holder) overshootLocked() float64 {
+func (h *Holder) overshoot(b *books) float64 {
 	c := float64(h.Limit().Capacity)
 	if c <= 0 {
 		return 0
 	}
-	return max(0, float64(h.mu.peak)-c) / c
+	return max(0, float64(b.peak)-c) / c
 }
 
 // askedLocked notes the demand of a call that begins to wait. Calls dearer than what may be held draw for themselves, and are no

@@ -85,6 +85,23 @@ func TestDemandSettlesAtTheRate(t *testing.T) {
 	}
 }
 
+// However quickly draws follow one another, the demand follows what is asked.
+func TestDemandIsNotStuckBetweenQuickDraws(t *testing.T) {
+	for _, tau := range []time.Duration{30 * time.Second, time.Hour} {
+		var b books
+		b.begin()
+		step := int64(halfLife(tau)) / 20_000_000
+		b.asked(0, 0, 0, tau)
+		b.demand.calls = 1e-6
+		for i := range int64(2_000_000) {
+			if now := (i + 1) * step; b.due(now, tau) {
+				b.asked(now, 0, 0, tau)
+			}
+		}
+		assert.InEpsilon(t, 1e-6*math.Exp2(-0.1), float64(b.demand.calls), 0.005, "tau %v", tau)
+	}
+}
+
 func TestHalfLifeIsASecondToTau(t *testing.T) {
 	for _, tau := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
 		assert.GreaterOrEqual(t, halfLife(tau), float64(time.Second), "tau %v", tau)

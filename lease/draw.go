@@ -88,7 +88,9 @@ func (h *Holder) drawLocked(now int64) *draw {
 
 	d := &draw{calls: slices.Clone(b.waiters), jumps: h.pool.jumps.Load()}
 	_, d.home = h.sentLocked()
-	h.keepLocked(now)
+	if h.mu.due(now, o.TTL) {
+		h.keepLocked(now)
+	}
 	h.mu.demand.judge(o.TTL)
 	refused, smallest := h.lookLocked()
 	d.pays = h.mu.demand.pays
@@ -273,16 +275,16 @@ func (h *Holder) lowWater() {
 }
 
 func (h *Holder) lowWaterLocked(now int64) {
-	b := h.busyLocked()
+	b := h.seeLocked()
 	switch {
 	case h.is(closed) || b.pressed != nil: // the next tick will see to it
 	case b.flying: // looked at again when the draw under way has landed
-		b.low = true
+		h.mu.busy.low = true
 	case (now < b.nextTop && (h.local.Left(now) > 0 || !b.spared)) || (b.failure != nil && now < b.nextAsk),
 		h.pool.breaker.open(h) != nil, h.pool.flying.Load() >= maxFlying:
 		h.local.Arm(h.local.Left(now) / 2)
 	default:
-		b.topUp = true
+		h.busyLocked().topUp = true
 		h.flyLocked()
 	}
 }

@@ -43,7 +43,7 @@ func (h *Holder) View() View {
 		Level: whole(float64(h.level)), Answered: -1, Held: h.local.Left(now),
 		Waiting: len(b.waiters), Pressed: b.pressed != nil, Failure: b.failure,
 	}
-	v.Calls, v.Refused, v.Rate = h.activityLocked(now)
+	v.Calls, v.Refused, v.Rate, v.Overshoot = h.activityLocked(now)
 	if k := h.mu.heard; k != (heard{}) {
 		v.Answered = time.Duration(now - k.local)
 	}
@@ -52,7 +52,6 @@ func (h *Holder) View() View {
 			v.Leases = append(v.Leases, LeaseView{Epoch: l.Epoch(), Granted: l.Granted(), Left: l.Left(), Ends: time.Duration(ends)})
 		}
 	}
-	v.Overshoot = h.overshootLocked()
 	return v
 }
 
@@ -60,11 +59,12 @@ func (h *Holder) View() View {
 func (h *Holder) Activity() (calls, refused int64, rate float64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.activityLocked(h.pool.clock.exact())
+	calls, refused, rate, _ = h.activityLocked(h.pool.clock.exact())
+	return calls, refused, rate
 }
 
-func (h *Holder) activityLocked(now int64) (calls, refused int64, rate float64) {
-	h.keepLocked(now)
+func (h *Holder) activityLocked(now int64) (calls, refused int64, rate, overshoot float64) {
+	b, _ := h.booksLocked(now)
 	_, calls, refused = h.countsLocked()
-	return calls, refused, float64(h.mu.demand.calls) * float64(time.Second)
+	return calls, refused, float64(b.demand.calls) * float64(time.Second), h.overshoot(&b)
 }

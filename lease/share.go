@@ -141,8 +141,7 @@ func (h *Holder) Idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.pool.clock.exact()
-	p := h.keepLocked(now)
+	p, b := h.keepLocked(now), h.seeLocked()
 	h.restLocked(now)
-	b := h.mu.busy
-	return (b == nil || (len(b.waiters) == 0 && !b.flying)) && h.mu.share+1e-9 >= p.capacity
+	return len(b.waiters) == 0 && !b.flying && h.mu.share+1e-9 >= p.capacity
 }
