@@ -24,7 +24,7 @@ func TestClusterFaults(t *testing.T) {
 
 	// Every slot with a bucket moves, in the steps in which a Cluster does it: MOVED, ASK, TRYAGAIN.
 	t.Run("resharding", func(t *testing.T) {
-		w := start(t, "reshard", connect(), connect)
+		w := start(t, "reshard", hasty, connect(), connect)
 		for i := range w.tenants {
 			key := keyOf(w, i)
 			from := c.Master(t, key)
@@ -52,7 +52,7 @@ func TestClusterFaults(t *testing.T) {
 
 	// Replication is asynchronous: what was not replicated is lost, once.
 	t.Run("failover", func(t *testing.T) {
-		w := start(t, "failover", connect(), connect)
+		w := start(t, "failover", hasty, connect(), connect)
 		old := c.Master(t, keyOf(w, 0))
 		old.Stop()
 		w.until(t, "failed over", func() bool { return c.Master(t, keyOf(w, 0)) != old })
@@ -65,7 +65,7 @@ func TestClusterFaults(t *testing.T) {
 
 	// A slot that nobody serves closes the Cluster.
 	t.Run("CLUSTERDOWN", func(t *testing.T) {
-		w := start(t, "down", connect(), connect)
+		w := start(t, "down", hasty, connect(), connect)
 		slot := c.Master(t, "nobody's").CLI(t, "CLUSTER", "KEYSLOT", "nobody's")
 		all := c.Nodes()
 		for _, n := range all {
@@ -86,7 +86,7 @@ func TestSentinelFaults(t *testing.T) {
 		return g.Client(t, func(o *redis.FailoverOptions) { o.ContextTimeoutEnabled = true })
 	}
 	t.Run("the primary is killed", func(t *testing.T) {
-		w := start(t, "killed", connect(), connect)
+		w := start(t, "killed", hasty, connect(), connect)
 		old := g.Primary()
 		old.Stop()
 		g.WaitFailover(t, old)
@@ -95,7 +95,7 @@ func TestSentinelFaults(t *testing.T) {
 		old.Restart()
 	})
 	t.Run("the primary is made a replica", func(t *testing.T) {
-		w := start(t, "demoted", connect(), connect)
+		w := start(t, "demoted", hasty, connect(), connect)
 		old := g.Primary()
 		for _, s := range g.Nodes() { // or there is nobody to fail over to
 			w.until(t, "in step", func() bool { return s == old || strings.Contains(s.CLI(t, "ROLE"), "connected") })

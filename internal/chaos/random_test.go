@@ -17,7 +17,7 @@ var (
 func TestRandomFaults(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*chaosSeed, 0))
 	g := newGround(t)
-	g.begin(t, fmt.Sprint("random-", *chaosSeed))
+	g.begin(t, fmt.Sprint("random-", *chaosSeed), hasty)
 	losses, n := int64(0), 0
 	for begin := time.Now(); time.Since(begin) < *chaosFor; n++ {
 		f := faults[rng.IntN(len(faults))]

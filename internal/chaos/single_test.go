@@ -3,6 +3,7 @@ package chaos_test
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,13 +28,20 @@ type fault struct {
 	do     func(t *testing.T, g *ground)
 	reason lease.Reason // that has to be counted, "" if none must be
 	losses int64        // how often the server forgets what it knew
-	exact  bool         // no answer is lost
+	exact  bool         // it is answered, and no answer is lost
 	once   bool         // not for a world that has seen others: what it asserts would not hold
 }
 
-const spell = 700 * time.Millisecond // of a fault
+const spell = storeTimeout + 500*time.Millisecond // of a fault
 
 func during(d time.Duration) { <-time.After(d) }
+
+// hold lets calls run into a fault for a spell, and until one has: on a busy machine none may be made for longer.
+func (g *ground) hold(t *testing.T, reason lease.Reason) {
+	t.Helper()
+	during(spell)
+	g.w.until(t, "a call fails as "+string(reason), func() bool { return g.w.sum().Failures[reason] > 0 })
+}
 
 var faults = []fault{
 	{name: "SCRIPT FLUSH every 100 ms", exact: true, do: func(t *testing.T, g *ground) {
@@ -44,12 +52,12 @@ var faults = []fault{
 	}},
 	{name: "REPLICAOF", reason: lease.ReasonReadOnly, exact: true, do: func(t *testing.T, g *ground) {
 		require.Equal(t, "OK", g.server.CLI(t, "REPLICAOF", "127.0.0.1", "1"))
-		during(spell)
+		g.hold(t, lease.ReasonReadOnly)
 		require.Equal(t, "OK", g.server.CLI(t, "REPLICAOF", "NO", "ONE"))
 	}},
 	{name: "OOM", reason: lease.ReasonOOM, exact: true, do: func(t *testing.T, g *ground) {
 		require.Equal(t, "OK", g.server.CLI(t, "CONFIG", "SET", "maxmemory", "1"))
-		during(spell)
+		g.hold(t, lease.ReasonOOM)
 		require.Equal(t, "OK", g.server.CLI(t, "CONFIG", "SET", "maxmemory", "0"))
 	}},
 	{name: "BUSY", reason: lease.ReasonBusy, do: func(t *testing.T, g *ground) {
@@ -59,7 +67,8 @@ var faults = []fault{
 			defer slow.Close()
 			done <- slow.Eval(context.Background(), "while true do end", nil).Err()
 		}()
-		during(spell)
+		g.w.until(t, "busy", func() bool { return strings.HasPrefix(g.server.CLI(t, "PING"), "BUSY") })
+		g.hold(t, lease.ReasonBusy)
 		require.Equal(t, "OK", g.server.CLI(t, "SCRIPT", "KILL"))
 		require.Error(t, <-done)
 	}},
@@ -68,7 +77,12 @@ var faults = []fault{
 		require.Equal(t, "OK", g.server.CLI(t, "CONFIG", "SET", "key-load-delay", "700"))
 		slow := redis.NewClient(&redis.Options{Addr: g.server.Addr(), ReadTimeout: patience, MaxRetries: -1})
 		defer slow.Close()
-		require.NoError(t, slow.Do(t.Context(), "DEBUG", "RELOAD").Err())
+		for begin := time.Now(); time.Since(begin) < patience; { // until a call has run into it
+			require.NoError(t, slow.Do(t.Context(), "DEBUG", "RELOAD").Err())
+			if g.w.sum().Failures[lease.ReasonLoading] > 0 {
+				break
+			}
+		}
 		require.Equal(t, "OK", g.server.CLI(t, "CONFIG", "SET", "key-load-delay", "0"))
 	}},
 	{name: "WRONGTYPE", reason: lease.ReasonWrongType, exact: true, once: true, do: func(t *testing.T, g *ground) {
@@ -93,40 +107,40 @@ var faults = []fault{
 			pipe.Rename(t.Context(), k, k+"-aside")
 			pipe.Set(t.Context(), k, "something else", 0)
 		})
-		during(spell)
+		g.hold(t, lease.ReasonWrongType)
 		assert.Zero(t, g.w.sum().DegradedFor, "what is wrong with a bucket is no outage")
 		swap(func(pipe redis.Pipeliner, k string) { pipe.Rename(t.Context(), k+"-aside", k) })
 	}},
 	{name: "NOAUTH", reason: lease.ReasonOther, do: func(t *testing.T, g *ground) {
 		require.Equal(t, "OK", g.server.CLI(t, "CONFIG", "SET", "requirepass", "secret"))
 		g.proxy.CloseAll()
-		during(spell)
+		g.hold(t, lease.ReasonOther)
 		require.Equal(t, "OK", g.server.CLI(t, "-a", "secret", "--no-auth-warning", "CONFIG", "SET", "requirepass", ""))
 	}},
-	{name: "SIGSTOP", reason: lease.ReasonTimeout, do: func(_ *testing.T, g *ground) {
+	{name: "SIGSTOP", reason: lease.ReasonTimeout, do: func(t *testing.T, g *ground) {
 		g.server.Pause()
-		during(spell)
+		g.hold(t, lease.ReasonTimeout)
 		g.server.Resume()
 	}},
-	{name: "kill -9, data kept", reason: lease.ReasonRefused, do: func(_ *testing.T, g *ground) {
+	{name: "kill -9, data kept", reason: lease.ReasonRefused, do: func(t *testing.T, g *ground) {
 		g.server.Stop()
-		during(spell)
+		g.hold(t, lease.ReasonRefused)
 		g.server.Restart()
 	}},
 	{name: "kill -9, data gone", reason: lease.ReasonRefused, losses: 1, do: func(t *testing.T, g *ground) {
 		require.Equal(t, "OK", g.server.CLI(t, "FLUSHALL"))
 		g.server.Stop()
-		during(spell)
+		g.hold(t, lease.ReasonRefused)
 		g.server.Restart()
 	}},
-	{name: "replies after the timeout", reason: lease.ReasonTimeout, do: func(_ *testing.T, g *ground) {
+	{name: "replies after the timeout", reason: lease.ReasonTimeout, do: func(t *testing.T, g *ground) {
 		g.proxy.DelayReplies(3 * storeTimeout)
-		during(spell)
+		g.hold(t, lease.ReasonTimeout)
 		g.proxy.DelayReplies(0)
 	}},
-	{name: "replies that never come", reason: lease.ReasonTimeout, do: func(_ *testing.T, g *ground) {
+	{name: "replies that never come", reason: lease.ReasonTimeout, do: func(t *testing.T, g *ground) {
 		g.proxy.DropReplies(true)
-		during(spell)
+		g.hold(t, lease.ReasonTimeout)
 		g.proxy.DropReplies(false)
 		g.proxy.CloseAll() // what was cut in the middle is of no use
 	}},
@@ -136,10 +150,10 @@ var faults = []fault{
 		}
 		g.proxy.CutAfter(faultproxy.Never)
 	}},
-	{name: "no connection", reason: lease.ReasonRefused, do: func(_ *testing.T, g *ground) {
+	{name: "no connection", reason: lease.ReasonRefused, do: func(t *testing.T, g *ground) {
 		g.proxy.Refuse(true)
 		g.proxy.CloseAll()
-		during(spell)
+		g.hold(t, lease.ReasonRefused)
 		g.proxy.Refuse(false)
 	}},
 }
@@ -154,9 +168,9 @@ func newGround(t *testing.T) *ground {
 }
 
 // begin puts a new world on g.
-func (g *ground) begin(t *testing.T, prefix string) {
+func (g *ground) begin(t *testing.T, prefix string, p pace) {
 	t.Helper()
-	g.w = start(t, prefix, g.server.Client(t), func() redis.UniversalClient {
+	g.w = start(t, prefix, p, g.server.Client(t), func() redis.UniversalClient {
 		rdb := redis.NewClient(&redis.Options{Addr: g.proxy.Addr(), ContextTimeoutEnabled: true})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
@@ -168,7 +182,11 @@ func TestFaults(t *testing.T) {
 	g := newGround(t)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			g.begin(t, f.name)
+			p := hasty
+			if f.exact {
+				p = calm
+			}
+			g.begin(t, f.name, p)
 			f.do(t, g)
 			g.w.recovered(t)
 			s := g.w.sum()
