@@ -24,7 +24,7 @@ func TestRF10_RedisThatIsNotThereYet(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
 	cfg := limited(quota.Limit{Capacity: 40, Refill: 1, Per: time.Hour})
-	cfg.Replicas = 4
+	cfg.Replicas, cfg.StoreTimeout = 4, 500*time.Millisecond // for slow machines, and below any timeout of the client
 	lims := map[leaselimit.FailurePolicy]*leaselimit.Limiter{}
 	for _, cfg.OnFailure = range []leaselimit.FailurePolicy{leaselimit.FailLocal, leaselimit.FailOpen, leaselimit.FailClosed} {
 		begin := time.Now()
@@ -38,7 +38,6 @@ func TestRF10_RedisThatIsNotThereYet(t *testing.T) {
 			d, err := lim.Allow(t.Context(), policy.String())
 			require.NoError(t, err, "policy %v", policy)
 			require.True(t, d.Degraded())
-			// Far above StoreTimeout, for slow machines, and far below any timeout of the client.
 			assert.Less(t, time.Since(begin), 2*time.Second)
 			if d.Allowed {
 				admitted++
@@ -53,7 +52,7 @@ func TestRF10_RedisThatIsNotThereYet(t *testing.T) {
 		require.Eventually(t, func() bool {
 			d, err := lim.Allow(t.Context(), policy.String())
 			return err == nil && !d.Degraded() && d.Allowed
-		}, 20*time.Second, 20*time.Millisecond, "policy %v", policy)
+		}, time.Minute, 20*time.Millisecond, "policy %v", policy)
 		assert.False(t, lim.Stats().Degraded)
 	}
 }
@@ -81,23 +80,20 @@ func TestRF9_ACallersDeadlineHolds(t *testing.T) {
 // RF1 at the limiter: a draw whose answer is late is not repeated, and what it brought is not lost.
 func TestRF1_ALateAnswerIsDebitedOnce(t *testing.T) {
 	proxy := faultproxy.New(t, redistest.Addr(t))
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second})
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: time.Minute})
 	defer rdb.Close()
 	cfg := limited(still(100))
-	cfg.OnFailure, cfg.StoreTimeout = leaselimit.FailClosed, 100*time.Millisecond
+	cfg.OnFailure, cfg.StoreTimeout = leaselimit.FailClosed, time.Second // that a return has to be sent, too
 	store := redisbucket.New(rdb, redisbucket.WithPrefix(redistest.Prefix(t)))
+	warm(t, store) // without a limiter, whose own draw might be late on a busy machine
 	lim := newLimiter(t, store, cfg)
-	require.Eventually(t, func() bool { // an idle connection, and the script is known to the server
-		d, err := lim.Allow(t.Context(), "warm")
-		return err == nil && !d.Degraded()
-	}, 10*time.Second, 50*time.Millisecond)
-	proxy.DelayReplies(300 * time.Millisecond)
+	release := proxy.HoldReplies()
 	d, err := lim.AllowN(t.Context(), "acme", 10)
 	require.NoError(t, err)
 	require.True(t, d.Degraded())
-	proxy.DelayReplies(0)
+	release()
 	require.Eventually(t, func() bool { return lim.Stats().LateDraws == 1 && lim.Stats().Returns > 0 },
-		10*time.Second, 10*time.Millisecond)
+		time.Minute, 10*time.Millisecond)
 	require.NoError(t, lim.Close(t.Context()))
 	tokens, _ := level(t, store, "acme", still(100))
 	assert.InDelta(t, 100.0, tokens, 1e-6, "ten were drawn, once, and nobody waited for them any more")

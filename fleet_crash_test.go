@@ -69,10 +69,10 @@ const crashChild = "LEASELIMIT_TEST_CRASH"
 
 // The same with a process of its own, kill -9 and a real Redis.
 func TestFH2_KilledProcess(t *testing.T) {
-	const ttl = time.Second
+	const ttl = 5 * time.Second
 	limit := quota.PerSecond(100, 100)
 	cfg := limited(limit)
-	cfg.Exact, cfg.LeaseTTL, cfg.StoreTimeout, cfg.OnFailure = true, ttl, 900*ms, leaselimit.FailClosed
+	cfg.Exact, cfg.LeaseTTL, cfg.StoreTimeout, cfg.OnFailure = true, ttl, ttl-100*ms, leaselimit.FailClosed
 
 	if addr, prefix, ok := strings.Cut(os.Getenv(crashChild), " "); ok {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -85,6 +85,7 @@ func TestFH2_KilledProcess(t *testing.T) {
 		select {} // until killed
 	}
 
+	t.Parallel()
 	prefix := redistest.Prefix(t)
 	store := redisbucket.New(redistest.Client(t), redisbucket.WithPrefix(prefix))
 	self, err := os.Executable()

@@ -95,26 +95,21 @@ func TestRF18_NothingIsOwedAfterAnOutage(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	store := redisbucket.New(rdb)
+	warm(t, store)
 	cfg := limited(still(100))
 	cfg.OnFailure, cfg.StoreTimeout = leaselimit.FailClosed, 200*ms
 	lim := newLimiter(t, store, cfg)
-	require.Eventually(t, func() bool { // a connection, and the script is known
-		d, err := lim.Allow(t.Context(), "warm")
-		return err == nil && !d.Degraded()
-	}, 10*time.Second, 50*ms)
 	server.Pause()
-	for range 50 {
+	for n := 0; n < 50 || !lim.Stats().BreakerOpen; n++ {
+		require.Less(t, n, 1000, "the breaker stays closed")
 		d, err := lim.Allow(t.Context(), "acme")
 		require.NoError(t, err)
 		require.True(t, d.Degraded())
 		<-time.After(5 * ms)
 	}
 	server.Resume()
-	require.Eventually(t, func() bool {
-		s := lim.Stats()
-		d, err := lim.Allow(t.Context(), "other")
-		return err == nil && !d.Degraded() && !s.BreakerOpen
-	}, 20*time.Second, 20*ms)
+	// Probes find out. A call would draw, and fail where only the machine is slow.
+	require.Eventually(t, func() bool { return !lim.Stats().BreakerOpen }, time.Minute, 5*ms)
 	failed := lim.Stats().DrawFailures
 	require.NoError(t, lim.Close(t.Context()))
 	tokens, _ := level(t, store, "acme", still(100))

@@ -245,6 +245,13 @@ func level(t testing.TB, store lease.Store, tenant string, limit quota.Limit) (t
 	return st.Level, st.Out
 }
 
+// warm has a store answer a draw: from then on its client has an idle connection, and the server knows the script.
+func warm(t testing.TB, store lease.Store) {
+	t.Helper()
+	_, err := store.Acquire(context.Background(), lease.AcquireRequest{Key: key("warm"), Terms: terms(still(100)), Min: 1, Need: 1})
+	require.NoError(t, err)
+}
+
 // drain takes what a bucket holds, as another replica would, but for keep tokens.
 func drain(t testing.TB, store lease.Store, tenant string, limit quota.Limit, keep int64) {
 	t.Helper()

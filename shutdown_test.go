@@ -342,7 +342,7 @@ func TestSL9_CloseReturnsWhatIsUnspentOnce(t *testing.T) {
 func TestSL9_CloseIsBoundedWhenRedisIsDown(t *testing.T) {
 	server := redistest.Start(t)
 	cfg := limited(still(1000))
-	cfg.LeaseSize = 20
+	cfg.LeaseSize, cfg.StoreTimeout = 20, 10*time.Second
 	lim, err := leaselimit.New(redisbucket.New(server.Client(t)), cfg)
 	require.NoError(t, err)
 	d, err := lim.Allow(t.Context(), "acme")
