@@ -25,15 +25,21 @@ type Cluster struct {
 
 // StartCluster starts a Cluster of at least 3 masters and returns when every
 // node sees all the others, all slots served and all replicas in step. Nodes
-// take a silent one for dead after 2 s; options are for every node.
+// take a silent one for dead after 2 s, or, where there is no replica that
+// could take over, after 30 s: a busy machine that stops a node for longer would
+// close the Cluster. Options are for every node.
 func StartCluster(tb testing.TB, masters, replicasPerMaster int, opts ...Option) *Cluster {
 	tb.Helper()
 	c := &Cluster{masters: masters, perMaster: replicasPerMaster}
+	nodeTimeout := "2000"
+	if replicasPerMaster == 0 {
+		nodeTimeout = "30000"
+	}
 	nodes, err := startAll(tb, masters*(1+replicasPerMaster), func(int) spec {
 		return newSpec(append([]Option{
 			WithConfig("cluster-enabled", "yes"),
 			WithConfig("cluster-config-file", "nodes.conf"),
-			WithConfig("cluster-node-timeout", "2000"),
+			WithConfig("cluster-node-timeout", nodeTimeout),
 		}, opts...))
 	})
 	if err != nil {
