@@ -38,7 +38,7 @@ func newDistant(t *testing.T) *distant {
 	d := &distant{Proxy: faultproxy.New(t, srv.Addr()), near: srv.Client(t)}
 	d.far = redis.NewClient(&redis.Options{Addr: d.Addr(), ReadTimeout: readTimeout, PoolSize: 16})
 	t.Cleanup(func() { _ = d.far.Close() })
-	warm(t, d.far, 16)
+	warm(t, d.far.WithTimeout(wait), 16) // of the same pool
 	return d
 }
 
