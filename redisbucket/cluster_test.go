@@ -92,7 +92,7 @@ func moveSlot(t *testing.T, c *redistest.Cluster) {
 	require.Equal(t, "OK", to.CLI(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID))
 	require.Equal(t, "OK", from.CLI(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID))
 	host, port, _ := strings.Cut(to.Addr(), ":")
-	require.Equal(t, "OK", from.CLI(t, "MIGRATE", host, port, name, "0", "1000"))
+	require.Equal(t, "OK", from.CLI(t, "MIGRATE", host, port, name, "0", "60000"))
 
 	require.NoError(t, try(s, lim), "ASK")
 	require.NoError(t, s.Return(t.Context(), []lease.Return{{Key: key, Terms: lim, Waiters: 1}}), "ASK, in a pipeline")
