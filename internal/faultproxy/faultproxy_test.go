@@ -128,7 +128,7 @@ func TestDelayReplies(t *testing.T) {
 	t.Parallel()
 	p := New(t, echo(t))
 	c := connect(t, p)
-	const delay = 200 * time.Millisecond
+	const delay = 2 * time.Second // so that five of them are told from one on a busy machine
 	p.DelayReplies(delay)
 	start := time.Now()
 	for i := range 5 {
@@ -276,7 +276,7 @@ func TestLostReply(t *testing.T) {
 		require.NoError(t, c.Ping(t.Context()).Err())
 		before := p.Replies()
 		fault()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // long enough for it to be sent on a busy machine
 		defer cancel()
 		require.Error(t, script.EvalSha(ctx, c, []string{"k"}).Err())
 		eventually(t, "the script was run", func() bool { return p.Replies() > before })
