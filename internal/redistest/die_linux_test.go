@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/leaselimit/leaselimit/internal/childproc"
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,8 +33,10 @@ func TestServersDieWithTheProcess(t *testing.T) {
 	for sc := bufio.NewScanner(out); addr == "" && sc.Scan(); {
 		_, addr, _ = strings.Cut(sc.Text(), "addr=")
 	}
-	_, err = ask(t.Context(), addr, "", "PING")
-	require.NoError(t, err)
+	require.NoError(t, childproc.Poll(t.Context(), func() (bool, error) {
+		_, err := ask(t.Context(), addr, "", "PING")
+		return err == nil, err
+	}))
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	diesSoon(t, addr)
