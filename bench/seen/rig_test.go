@@ -110,6 +110,18 @@ func (s *service) traffic(ctx context.Context) {
 	}
 }
 
+// start calls until the test ends.
+func (s *service) start(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.traffic(ctx)
+	}()
+	t.Cleanup(func() { stop(); <-done })
+}
+
 // metrics is what Prometheus scrapes.
 func (s *service) metrics(t *testing.T) http.Handler {
 	t.Helper()
