@@ -30,6 +30,7 @@ func TestLookingChangesNothing(t *testing.T) {
 					r.View()
 					r.Activity()
 					r.Overshoot()
+					r.Idle()
 				}
 				time.Sleep(time.Until(next))
 				require.True(t, r.spend(1).Allowed())

@@ -141,7 +141,8 @@ func (h *Holder) Idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.pool.clock.exact()
-	p, b := h.keepLocked(now), h.seeLocked()
+	then, p := h.booksLocked(now)
+	b := h.seeLocked()
 	h.restLocked(now)
-	return len(b.waiters) == 0 && !b.flying && h.mu.share+1e-9 >= p.capacity
+	return len(b.waiters) == 0 && !b.flying && then.share+1e-9 >= p.capacity
 }
