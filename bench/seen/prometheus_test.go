@@ -13,10 +13,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/childproc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -75,10 +77,10 @@ scrape_configs:
     static_configs: [{targets: [%q]}]
 `, rules, strings.TrimPrefix(target, "http://"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := childproc.Ports.Take() // Prometheus has no port 0
 	require.NoError(t, err)
-	address = l.Addr().String()
-	require.NoError(t, l.Close()) // Prometheus has no port 0
+	t.Cleanup(func() { childproc.Ports.Put(port) }) // once it has ended
+	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	log, err := os.Create(filepath.Join(dir, "log"))
 	require.NoError(t, err)
 	flags = append(flags, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
