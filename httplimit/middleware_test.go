@@ -156,24 +156,27 @@ func TestContextIsDone(t *testing.T) {
 }
 
 func TestShadowLetsThroughAndReports(t *testing.T) {
-	cfg := limited(quota.PerMinute(1, 1))
-	cfg.Shadow = true
-	var log bytes.Buffer
-	var shadowed []bool
-	srv := limit(t, newLimiter(t, membucket.New(), cfg),
-		httplimit.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
-		httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
-			shadowed = append(shadowed, e.Decision.Shadowed && e.Tenant == "acme")
-		}))
-	for range 2 {
-		got := get(t, srv)
-		assert.Equal(t, "hello", got.body)
-		assert.Empty(t, got.Header.Get("Retry-After"))
-		assert.Equal(t, map[string]item{"default": {"r": 0, "t": 60}}, list(t, got.Header, "RateLimit"))
-	}
-	assert.Equal(t, []bool{false, true}, shadowed)
-	assert.Contains(t, log.String(), "tenant=acme class=default allowed=true degraded=false shadowed=true")
-	assert.Equal(t, 1, strings.Count(log.String(), "\n"), "only what is not as it seems is logged")
+	synctest.Test(t, func(t *testing.T) { // where a minute is left after any number of seconds of the machine's
+		cfg := limited(quota.PerMinute(1, 1))
+		cfg.Shadow = true
+		var log bytes.Buffer
+		var shadowed []bool
+		base := pipe(t, httplimit.Middleware(newLimiter(t, membucket.New(), cfg), acme,
+			httplimit.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+			httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+				shadowed = append(shadowed, e.Decision.Shadowed && e.Tenant == "acme")
+			}))(hello))
+		for range 2 {
+			got := getBy(t, base)
+			assert.Equal(t, "hello", got.body)
+			assert.Empty(t, got.Header.Get("Retry-After"))
+			assert.Equal(t, map[string]item{"default": {"r": 0, "t": 60}}, list(t, got.Header, "RateLimit"))
+			time.Sleep(time.Millisecond) // the limiter's answers are up to 2 us on the safe side
+		}
+		assert.Equal(t, []bool{false, true}, shadowed)
+		assert.Contains(t, log.String(), "tenant=acme class=default allowed=true degraded=false shadowed=true")
+		assert.Equal(t, 1, strings.Count(log.String(), "\n"), "only what is not as it seems is logged")
+	})
 }
 
 func TestErrorsAreLoggedOnceASecond(t *testing.T) {
@@ -208,9 +211,9 @@ func TestStackedLimitsTellOfEach(t *testing.T) {
 		"narrow inside": func(calls, exports func(http.Handler) http.Handler) http.Handler { return calls(exports(hello)) },
 		"wide inside":   func(calls, exports func(http.Handler) http.Handler) http.Handler { return exports(calls(hello)) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			srv := serve(t, stack(classes(t)))
-			got := get(t, srv)
+		bubble(t, name, func(t *testing.T) {
+			calls, exports := classes(t)
+			got := getBy(t, pipe(t, stack(calls, exports)))
 			assert.Equal(t, map[string]item{"calls": {"q": 100, "w": 100}, "exports": {"q": 2, "w": 60}},
 				list(t, got.Header, "RateLimit-Policy"))
 			assert.Equal(t, map[string]item{"calls": {"r": 99, "t": 99}, "exports": {"r": 1, "t": 30}},
@@ -221,12 +224,13 @@ func TestStackedLimitsTellOfEach(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the inner one refuses", func(t *testing.T) {
+	bubble(t, "the inner one refuses", func(t *testing.T) {
 		calls, exports := classes(t)
-		srv := serve(t, calls(exports(hello)))
-		get(t, srv)
-		get(t, srv)
-		got := get(t, srv)
+		base := pipe(t, calls(exports(hello)))
+		getBy(t, base)
+		getBy(t, base)
+		time.Sleep(time.Millisecond) // the limiter's answers are up to 2 us on the safe side
+		got := getBy(t, base)
 		assert.Equal(t, http.StatusTooManyRequests, got.StatusCode)
 		assert.Equal(t, []any{"exports"}, got.problem(t)["violated-policies"])
 		assert.Equal(t, "30", got.Header.Get("Retry-After"))

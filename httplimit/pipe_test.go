@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -27,6 +28,18 @@ func pipe(t testing.TB, h http.Handler) *http.Transport {
 		<-ended
 	})
 	return base
+}
+
+// bubble runs a subtest in a bubble of testing/synctest.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// getBy asks for url over a transport that pipe has made.
+func getBy(t testing.TB, base http.RoundTripper) answer {
+	t.Helper()
+	return do(t, &http.Client{Transport: base}, request(t, http.MethodGet, url, nil))
 }
 
 // pipes is a listener whose connections are pipes.
