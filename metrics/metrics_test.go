@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/membucket"
@@ -23,6 +24,7 @@ func limiter(t *testing.T, class string) *leaselimit.Limiter {
 	t.Helper()
 	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{
 		Class: class, Limits: quota.Fixed(quota.Limit{Capacity: 10}), LeaseSize: 10, LeaseShare: 1, Replicas: 1,
+		StoreTimeout: 10 * time.Second, // a busy machine is no failed store
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, lim.Close(context.Background())) })
