@@ -335,7 +335,9 @@ func onMembucket(cfg leaselimit.Config) *leaselimit.Limiter {
 func ExampleObserver() {
 	store := membucket.New()
 	replica := func(o *leaselimit.Observer) *leaselimit.Limiter {
-		lim, err := leaselimit.New(store, leaselimit.Config{Limits: quota.Fixed(quota.Limit{Capacity: 2}), Observer: o})
+		lim, err := leaselimit.New(store, leaselimit.Config{
+			Limits: quota.Fixed(quota.Limit{Capacity: 2}), StoreTimeout: time.Second, Observer: o,
+		})
 		if err != nil {
 			panic(err)
 		}

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/membucket"
@@ -17,7 +18,7 @@ func Example() {
 		panic(err)
 	}
 	defer cache.Close()
-	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{Limits: cache})
+	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{Limits: cache, StoreTimeout: time.Second})
 	if err != nil {
 		panic(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/lease"
@@ -109,7 +110,9 @@ func TestTheTenantIsLeftOut(t *testing.T) {
 
 // Metrics are those of package metrics, read by the bridge.
 func Example_metrics() {
-	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{Limits: quota.Fixed(quota.Limit{Capacity: 5})})
+	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{
+		Limits: quota.Fixed(quota.Limit{Capacity: 5}), StoreTimeout: time.Second,
+	})
 	if err != nil {
 		panic(err)
 	}

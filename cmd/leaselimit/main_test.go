@@ -116,7 +116,7 @@ func TestInterrupt(t *testing.T) {
 func TestServe(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "config.json")
-	require.NoError(t, os.WriteFile(config, []byte(`{"classes": {"default": {"capacity": 1, "refill": 0}},
+	require.NoError(t, os.WriteFile(config, []byte(`{"classes": {"default": {"capacity": 1, "refill": 0, "store_timeout": "10s"}},
 		"rules": [{"entries": [{"key": "tenant"}], "tenant": "tenant", "class": "default"}]}`), 0o600))
 	cmd := process(t, "serve", "-config", config, "-listen", "127.0.0.1:0", "-http", "127.0.0.1:0")
 	stdout, err := cmd.StdoutPipe()

@@ -42,11 +42,12 @@ func TestEveryTrafficOnEveryStore(t *testing.T) {
 				t.Parallel()
 				args := []string{
 					"-json", "-traffic", kind, "-duration", "400ms", "-replicas", "3", "-capacity", "200", "-refill", "1000",
+					"-store-timeout", "10s",
 				}
 				prefix := ""
 				if store == "redis" {
 					prefix = redistest.Prefix(t)
-					args = append(args, "-redis", redistest.Addr(t), "-prefix", prefix, "-store-timeout", "10s")
+					args = append(args, "-redis", redistest.Addr(t), "-prefix", prefix)
 				}
 				status, stdout, stderr := demo(t, nil, args...)
 				require.Equal(t, cli.ExitOK, status, stderr)
@@ -96,7 +97,8 @@ func TestCluster(t *testing.T) {
 
 func TestExactOverloadReachesTheLimitAndNotMore(t *testing.T) {
 	t.Parallel()
-	status, stdout, stderr := demo(t, nil, "-json", "-exact", "-refill", "0", "-capacity", "100", "-duration", "400ms")
+	status, stdout, stderr := demo(t, nil, "-json", "-exact", "-refill", "0", "-capacity", "100", "-duration", "400ms",
+		"-store-timeout", "10s")
 	require.Equal(t, cli.ExitOK, status, stderr)
 	o := object(t, stdout)
 	require.EqualValues(t, 0, o["bound"])

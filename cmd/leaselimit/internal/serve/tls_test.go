@@ -41,7 +41,7 @@ func certificate(t *testing.T) (certFile, keyFile string, trust *x509.CertPool) 
 
 func TestTLS(t *testing.T) {
 	cert, key, trust := certificate(t)
-	g := start(t, oneClass("{capacity: 1, refill: 0}"), "-tls-cert", cert, "-tls-key", key)
+	g := start(t, oneClass("{capacity: 1, refill: 0, store_timeout: 10s}"), "-tls-cert", cert, "-tls-key", key)
 	_, err := g.try(0, descriptor("tenant", "acme"))
 	require.Equal(t, codes.Unavailable, status.Code(err), "plain text is not answered")
 
