@@ -7,6 +7,7 @@
 #   EPISODES     how many episodes soak plays, from which SEED on (default: the clock)
 #   CHAOS        how long chaos goes on, from SEED on
 #   STRANGERS    how many tenants the benchmark of evictions brings
+#   OUTAGE       how long the benchmark of an outage measures with Redis, and then without
 #   OUT          where pictures go
 
 GO        ?= go
@@ -17,6 +18,7 @@ BENCHTIME ?= 1s
 EPISODES  ?= 5000000
 CHAOS     ?= 10m
 STRANGERS ?= 1000000
+OUTAGE    ?= 10s
 OUT       ?= .
 
 # The tools are built at these versions when they are first used, and are no part of the module.
@@ -105,7 +107,7 @@ bench: provision ## Run the benchmarks beside the peers; writes bench/results (h
 		echo "date: $$(date -u +%F)"; \
 		echo "commit: $$(git describe --always --dirty)"; \
 		echo "command: make bench BENCH='$(BENCH)' BENCHTIME=$(BENCHTIME) COUNT=$(COUNT)"; \
-		$(GO) test -tags gubernator -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 . -strangers $(STRANGERS); \
+		$(GO) test -tags gubernator -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 . -strangers $(STRANGERS) -outage $(OUTAGE); \
 	} >results/bench.txt 2>&1 || { tail -n 40 results/bench.txt; exit 1; }
 	cd bench && $(GO) run ./report results/bench.txt
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
@@ -139,34 +138,4 @@ func TestNoGoroutinesPileUpWhileTheStoreHangs(t *testing.T) {
 		}
 		assert.LessOrEqual(t, runtime.NumGoroutine(), before+20, "probes")
 	})
-}
-
-// BenchmarkOutage is Allow with a lease in hand, and by the share while the store is stopped and the breaker open.
-func BenchmarkOutage(b *testing.B) {
-	for _, away := range []bool{false, true} {
-		b.Run(fmt.Sprintf("away=%v", away), func(b *testing.B) {
-			s := newTap()
-			cfg := limited(quota.PerSecond(1_000_000_000, 1_000_000_000))
-			cfg.StoreTimeout = 100 * ms
-			lim := newLimiter(b, s, cfg)
-			if away {
-				s.onAcquire(down)
-			}
-			for !lim.Stats().BreakerOpen == away || lim.Stats().Draws == 0 {
-				_, _ = lim.Allow(context.Background(), "acme")
-			}
-			took := make([]time.Duration, 0, b.N)
-			b.ResetTimer()
-			for range b.N {
-				begin := time.Now()
-				if _, err := lim.Allow(context.Background(), "acme"); err != nil {
-					b.Fatal(err)
-				}
-				took = append(took, time.Since(begin))
-			}
-			b.StopTimer()
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
-		})
-	}
 }

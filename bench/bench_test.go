@@ -13,6 +13,7 @@ import (
 	"github.com/leaselimit/leaselimit/bench/peer"
 	"github.com/leaselimit/leaselimit/internal/redistest"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -20,6 +21,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() != "" {
+		logging.Disable() // or go-redis writes into the middle of the lines of a benchmark that stops Redis
 		describe()
 	}
 	redistest.Main(m)

@@ -31,7 +31,7 @@ import (
 func TestContainer(t *testing.T) {
 	addr := startContainer(t)
 	t.Run("Conformance", func(t *testing.T) { conformance(t, addr) })
-	t.Run("SeveralLimitersAdmitTheCapacity", func(t *testing.T) { severalLimiters(t, addr) })
+	t.Run("SeveralLimitersAdmitTheCapacity", func(t *testing.T) { severalLimiters(t, connect(t, addr)) })
 }
 
 // conformance is the suite of every store. Its clock is the test's; everything else is the container's.
@@ -48,9 +48,10 @@ func conformance(t *testing.T, addr string) {
 }
 
 // severalLimiters is the library as it is used, on the clock of the server in the container.
-func severalLimiters(t *testing.T, addr string) {
+func severalLimiters(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
 	const replicas, callers, calls, capacity = 3, 8, 50, 100
-	store := redisbucket.New(connect(t, addr), redisbucket.WithPrefix(t.Name()))
+	store := redisbucket.New(rdb, redisbucket.WithPrefix(t.Name()))
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
 	for range replicas {

@@ -61,13 +61,12 @@ func reasonOfFailure(err error) lease.Reason {
 
 // noConnection reports whether err is that of a connection that could not be made, by TCP or by TLS.
 func noConnection(err error) bool {
-	var op *net.OpError
-	var cert *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op == "dial" || op.Op == "remote error" || op.Op == "local error" // the last two are alerts of TLS
 	}
-	return errors.As(err, &cert) || errors.As(err, &record)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	return untrusted || plain
 }
 
 // nobody are the errors by which clients of several servers say that none is there. They are not exported.

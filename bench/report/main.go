@@ -77,6 +77,12 @@ var sections = []section{
 			"sleeps is woken late.",
 	},
 	{
+		bench: "Outage", title: "Redis killed and started again under steady traffic",
+		units: []string{"healthy-p50-ns", "healthy-p99-ns", "open-p50-ns", "open-p99-ns", "open/healthy-p99", "recovery-ns"},
+		note: "Times of one call: with Redis, and when the breaker is open and no lease is left. recovery is how long it takes the " +
+			"limiter to know that Redis answers again.",
+	},
+	{
 		bench: "Heap", title: "Heap of one tenant", corner: "site", unit: "B/tenant",
 		note: "Bytes, by who allocated them.",
 	},

@@ -21,6 +21,7 @@ BenchmarkRedisAllow/peer=leaselimit/tenants=1/callers=64-2   	 100	 100 ns/op
 BenchmarkRedisAllow/peer=throttled/tenants=1/callers=64-2   	 100	 50000 ns/op	 0.5 errors/op
 BenchmarkRedisAllow/peer=redis_rate/tenants=1/callers=64-2   	 100	 25000 ns/op
 BenchmarkSteady/rate=1000/peer=leaselimit-2   	 100	 1000000 ns/op	 0.00125 store-calls/admitted	 650.0 p50-ns	 2500000 p99-ns
+BenchmarkOutage/rate=1000/tenants=100-2   	 1	 20000 healthy-p99-ns	 30000 open-p99-ns	 1.500 open/healthy-p99	 250000000 recovery-ns
 BenchmarkHeap/state=empty/site=all-2   	 1	 760.5 B/tenant
 PASS
 ok  	github.com/leaselimit/leaselimit/bench	13.244s
@@ -43,6 +44,8 @@ func TestPage(t *testing.T) {
 		"| throttled | 0.5 |",
 		"| case | p50 | p99 | store-calls/admitted |",
 		"| rate 1000, peer leaselimit | 650 ns | 2.50 ms | 0.0013 |",
+		"| case | healthy-p99 | open-p99 | open/healthy-p99 | recovery |",
+		"| rate 1000, tenants 100 | 20 µs | 30 µs | 1.50 | 250 ms |",
 		"| site | state empty |",
 		"| all | 760 |",
 		"| allow/handle | ",
