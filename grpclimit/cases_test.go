@@ -278,3 +278,34 @@ func TestAV17_ACapacityOfZeroRefusesAll(t *testing.T) {
 	}
 	require.Zero(t, srv.calls.Load())
 }
+
+// With a spread clients that are refused together are told to come back apart, and none of them too early.
+func TestWithRetrySpread(t *testing.T) {
+	const wait, spread = 1500 * time.Millisecond, 10 * time.Second
+	var seen []time.Duration
+	cc := serve(t, &service{}, allower(func() leaselimit.Decision {
+		return leaselimit.Decision{Class: "c", Limit: quota.PerSecond(1, 1), RetryAfter: wait}
+	}), acme, grpclimit.WithRetrySpread(spread), grpclimit.WithObserver(func(_ context.Context, e grpclimit.Event) {
+		seen = append(seen, e.Decision.RetryAfter)
+	}))
+	told := map[time.Duration]bool{}
+	for range 100 {
+		header, err := call(t, cc)
+		require.Equal(t, codes.ResourceExhausted, status.Code(err))
+		retry, _ := details(t, err)
+		delay := retry.GetRetryDelay().AsDuration()
+		require.GreaterOrEqual(t, delay, wait)
+		require.Less(t, delay, wait+spread)
+		require.Equal(t, []string{strconv.Itoa(int((delay + time.Second - 1) / time.Second))}, header.Get("retry-after"))
+		require.Equal(t, header.Get("retry-after")[0], strconv.FormatInt(list(t, header, "ratelimit")["c"]["t"], 10))
+		told[delay] = true
+	}
+	require.Greater(t, len(told), 90)
+	require.Len(t, seen, 100)
+	for _, d := range seen {
+		require.Equal(t, wait, d, "observers see the decision as it was")
+	}
+	require.PanicsWithValue(t, "grpclimit: WithRetrySpread is -1ns, must be 0 or more", func() {
+		grpclimit.StreamServerInterceptor(limiter(t, quota.Unlimited), acme, grpclimit.WithRetrySpread(-1))
+	})
+}
