@@ -28,11 +28,12 @@ type limit struct {
 	last time.Time // when the last call leaves, or left, that took a turn
 
 	// What the answer to a call told that left at that time.
-	left  time.Time
-	gap   time.Duration // between two calls; 0 if there is plenty left
-	from  time.Time     // the next call may leave
-	wait  time.Duration // this long after from
-	until time.Time     // when all of it is out of date
+	left      time.Time
+	remaining int64
+	gap       time.Duration // between two calls; 0 if there is plenty left
+	from      time.Time     // the next call may leave
+	wait      time.Duration // this long after from
+	until     time.Time     // when all of it is out of date
 }
 
 // Hold waits until it is the turn of a call to target by route, and says how long it was held. A call whose turn would come after
@@ -105,17 +106,22 @@ func (p *Pacer) Learn(target, route string, left time.Time, refused time.Duratio
 			l = new(limit)
 			p.limits = keep(p.limits, at, l)
 		}
-		if known[i] = l; !left.Before(l.left) { // an answer may be overtaken by that to a later call
+		known[i] = l
+		// An answer may be overtaken by that to a later call. But which of the two the server decided first is not known, so the one
+		// that says less is taken, as if it were to the later call.
+		if !left.Before(l.left) {
 			l.left = left
-			l.learn(told, refused, now)
+		} else if told.Remaining >= l.remaining {
+			continue
 		}
+		l.learn(told, refused, now)
 	}
 	p.routes = keep(p.routes, key(target, route), known)
 }
 
 func (l *limit) learn(told ratefields.Limit, refused time.Duration, now time.Time) {
 	refuses := refused > 0 && (refused+time.Second-1).Truncate(time.Second) == told.Window // of several limits, the one to wait for
-	l.gap = gap(told, refuses)
+	l.remaining, l.gap = told.Remaining, gap(told, refuses)
 	// Usually the next one leaves a gap after this one left, not after its answer, which may have taken long for another reason.
 	from, wait := l.left, l.gap
 	switch {

@@ -183,6 +183,23 @@ func TestOvertakenAnswer(t *testing.T) {
 	})
 }
 
+// Of calls that are under way together, the one that left last may be decided first: what the others are told is newer, and less.
+func TestDecidedOutOfOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p Pacer
+		early := time.Now()
+		time.Sleep(milli)
+		p.Learn(server, route, time.Now(), 0, []ratefields.Limit{of("a", 90, 90, 100, 100)})
+		p.Learn(server, route, early, 0, []ratefields.Limit{of("a", 40, 40, 100, 100)})
+		p.Learn(server, route, early, 0, []ratefields.Limit{of("a", 50, 50, 100, 100)})
+		assert.Positive(t, held(t, &p, route))
+		within(t, time.Second, 0, held(t, &p, route))
+		time.Sleep(milli)
+		p.Learn(server, route, time.Now(), 0, []ratefields.Limit{of("a", 60, 60, 100, 100)}) // in part refilled
+		assert.Zero(t, held(t, &p, route))
+	})
+}
+
 // What is known is in force until more than half of the quota would be there again if nobody called, and no longer than a window
 // where the quota is not known.
 func TestOutOfDate(t *testing.T) {

@@ -54,11 +54,13 @@ func TestRead(t *testing.T) {
 			[]Limit{known[0], {"a\x00\x002", 4, 8 * time.Second, 20, 0}},
 		},
 		"in several lines": {
-			[]string{`"a";r=3;t=7`, `"b";r=4;t=8`}, []string{`"a";q=10;w=60`, `"b";q=20`},
+			[]string{`"a";r=3;t=7`, `"b";r=4;t=8`},
+			[]string{`"a";q=10;w=60`, `"b";q=20`},
 			[]Limit{known[0], {"b", 4, 8 * time.Second, 20, 0}},
 		},
 		"absurd": {
-			[]string{`"a";r=999999999999999;t=999999999999999`}, nil,
+			[]string{`"a";r=999999999999999;t=999999999999999`},
+			nil,
 			[]Limit{{"a", 999_999_999_999_999, maxSpan, 0, 0}},
 		},
 	} {
