@@ -6,10 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/pace"
 	"github.com/leaselimit/leaselimit/internal/patience"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -20,6 +22,7 @@ type client struct {
 	patience patience.Patience // of each call
 	methods  []string
 	all      bool
+	pace     *pace.Pacer // nil if not asked for
 }
 
 func newClient(opts []ClientOption) *client {
@@ -53,7 +56,7 @@ func WithRetryMethods(fullMethods ...string) ClientOption {
 func WithRetryAll() ClientOption { return func(c *client) { c.all = true } }
 
 // UnaryClientInterceptor makes a client polite: a refused call waits as long as the server says and is made again. It does so
-// only with methods that [WithRetryMethods] or [WithRetryAll] name; without them it changes nothing.
+// only with methods that [WithRetryMethods] or [WithRetryAll] name. Without them, and without [WithPacing], it changes nothing.
 //
 // Refused is ResourceExhausted or Unavailable with a RetryInfo. The wait is the server's and 10 to 25 % more, at random, never
 // less: clients that were refused together do not come back together. A wait that would pass the context's deadline, or
@@ -67,25 +70,38 @@ func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
 	return func(
 		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, callOpts ...grpc.CallOption,
 	) error {
-		call := func(ctx context.Context) error { return invoker(ctx, method, req, reply, cc, callOpts...) }
+		left := c.patience
 		if !c.all && !slices.Contains(c.methods, method) {
-			return call(ctx)
+			left.Attempts = 1
 		}
-		return c.do(ctx, call)
+		return do(ctx, left, func(ctx context.Context, left *patience.Patience) error {
+			if err := c.hold(ctx, cc, method, left); err != nil {
+				return err
+			}
+			if c.pace == nil {
+				return invoker(ctx, method, req, reply, cc, callOpts...)
+			}
+			var header, trailer metadata.MD
+			sent := time.Now()
+			err := invoker(ctx, method, req, reply, cc, append(slices.Clip(callOpts), grpc.Header(&header), grpc.Trailer(&trailer))...)
+			c.learn(cc, method, sent, err, header, trailer)
+			return err
+		})
 	}
 }
 
 // Retry runs call as [UnaryClientInterceptor] makes calls, whatever it does: it is for streams, whose refusal may come after
 // messages were sent, so that only the program knows how to begin again. call has to return the error of the stream as it is,
-// or wrapped. It panics as UnaryClientInterceptor does.
+// or wrapped. [WithPacing] does nothing here: give it to the interceptors of the connection. It panics as UnaryClientInterceptor
+// does.
 func Retry(ctx context.Context, call func(context.Context) error, opts ...ClientOption) error {
-	return newClient(opts).do(ctx, call)
+	return do(ctx, newClient(opts).patience, func(ctx context.Context, _ *patience.Patience) error { return call(ctx) })
 }
 
-func (c *client) do(ctx context.Context, call func(context.Context) error) error {
-	left := c.patience
+// do makes a call until it is not refused any more, or left is used up.
+func do(ctx context.Context, left patience.Patience, call func(context.Context, *patience.Patience) error) error {
 	for {
-		err := call(ctx)
+		err := call(ctx, &left)
 		told, ok := RetryDelay(err)
 		if !ok {
 			return err

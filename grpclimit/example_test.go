@@ -135,6 +135,33 @@ func ExampleUnaryClientInterceptor() {
 	// OK
 }
 
+// A client that slows down as it nears the limit, so that nothing is refused.
+func ExampleWithPacing() {
+	ctx := context.Background()
+	lim := exampleLimiter(quota.PerSecond(20, 10))
+	defer lim.Close(ctx)
+
+	server := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(authUnary, grpclimit.UnaryServerInterceptor(lim, identity)),
+		grpc.ChainStreamInterceptor(authStream, grpclimit.StreamServerInterceptor(lim, identity)),
+	)
+	pacing := grpclimit.WithPacing() // one for both, as they share the limit
+	client, stop := listen(server,
+		grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(pacing)),
+		grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(pacing)),
+	)
+	defer stop()
+	refused := 0
+	for range 20 { // the bucket has 10 tokens
+		if _, err := client.EmptyCall(ctx, &pb.Empty{}); err != nil {
+			refused++
+		}
+	}
+	fmt.Println(refused, "refused")
+	// Output:
+	// 0 refused
+}
+
 func ExampleRetry() {
 	ctx := context.Background()
 	lim := exampleLimiter(quota.PerSecond(10, 1))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/internal/edgelog"
+	"github.com/leaselimit/leaselimit/internal/ratefields"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -71,11 +72,12 @@ func (g *guard) charge(ctx context.Context, fullMethod, tenant string, req any) 
 		g.observe(ctx, Event{FullMethod: fullMethod, Tenant: tenant, Decision: d})
 	}
 	g.log.Decision(ctx, tenant, d)
+	told := ratefields.Spread(d, g.spread)
 	if g.metadata {
-		md = g.fields.of(&d)
+		md = g.fields.of(&told)
 	}
 	if !d.Allowed {
-		return md, refusal(tenant, d)
+		return md, refusal(tenant, told)
 	}
 	return md, nil
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/internal/ratefields"
 	"google.golang.org/grpc/status"
 )
 
@@ -39,6 +41,7 @@ type options struct {
 	logger     *slog.Logger
 	metadata   bool
 	perMessage bool
+	spread     time.Duration // of RetryInfo
 }
 
 func newOptions(opts []Option) options {
@@ -46,6 +49,7 @@ func newOptions(opts []Option) options {
 	for _, set := range opts {
 		set(&o)
 	}
+	ratefields.CheckSpread("grpclimit", o.spread)
 	return o
 }
 
@@ -91,6 +95,11 @@ func WithLogger(logger *slog.Logger) Option { return func(o *options) { o.logger
 func WithError(answer func(err error) *status.Status) Option {
 	return func(o *options) { o.failed = answer }
 }
+
+// WithRetrySpread has each refused client told to wait for up to most longer, at random and never less than it has to; default
+// 0, which is exact: clients that are refused together are then told the same moment. A spread of as many seconds as a limit takes to
+// admit them brings them back as they can be served. It holds for RetryInfo and for the metadata; observers see the decision as it was.
+func WithRetrySpread(most time.Duration) Option { return func(o *options) { o.spread = most } }
 
 // WithoutMetadata leaves out the fields ratelimit-policy, ratelimit and retry-after. The details of statuses remain.
 func WithoutMetadata() Option { return func(o *options) { o.metadata = false } }

@@ -19,7 +19,7 @@ import (
 // the seconds in which an empty bucket fills, r what remains, t the seconds in which that is refilled, or to wait), and on a
 // refusal retry-after in whole seconds. What the handler sets beside them stays.
 //
-// It panics if lim or tenant is nil.
+// It panics if lim or tenant is nil, or an option is out of its bounds.
 func UnaryServerInterceptor(
 	lim Allower, tenant func(ctx context.Context, fullMethod string) (string, error), opts ...Option,
 ) grpc.UnaryServerInterceptor {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/internal/edgelog"
+	"github.com/leaselimit/leaselimit/internal/ratefields"
 )
 
 // An Allower decides on calls: a *leaselimit.Limiter.
@@ -29,7 +30,7 @@ var ErrNoTenant = errors.New("httplimit: no tenant")
 // Header fields are set before the handler runs; those that are there already are kept, so middlewares of several
 // limits (with a Class each) may be stacked. Put the one that refuses most outside, since what an outer one charged stays charged.
 //
-// It panics if lim or tenant is nil.
+// It panics if lim or tenant is nil, or an option is out of its bounds.
 func Middleware(lim Allower, tenant func(*http.Request) (string, error), opts ...Option) func(http.Handler) http.Handler {
 	if lim == nil {
 		panic("httplimit: lim is nil")
@@ -85,10 +86,11 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 		m.observe(r, Event{Tenant: tenant, Decision: d})
 	}
 	m.log.Decision(r.Context(), tenant, d)
-	if !d.Allowed {
-		setRetryAfter(w.Header(), &d)
+	told := ratefields.Spread(d, m.spread)
+	if !told.Allowed {
+		setRetryAfter(w.Header(), &told)
 	}
-	m.headers.write(w.Header(), &d)
+	m.headers.write(w.Header(), &told)
 	if !d.Allowed {
 		m.refused(w, r, d)
 	}

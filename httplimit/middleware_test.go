@@ -414,6 +414,9 @@ func TestExemptionsAreTakenBack(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	assert.PanicsWithValue(t, "httplimit: lim is nil", func() { httplimit.Middleware(nil, acme) })
 	assert.PanicsWithValue(t, "httplimit: tenant is nil", func() { httplimit.Middleware(fails(nil), nil) })
+	assert.PanicsWithValue(t, "httplimit: WithRetrySpread is -1ns, must be 0 or more", func() {
+		httplimit.Middleware(fails(nil), acme, httplimit.WithRetrySpread(-1))
+	})
 	for want, opt := range map[string]httplimit.TransportOption{
 		"httplimit: WithMaxAttempts is 0, must be 1 or more": httplimit.WithMaxAttempts(0),
 		"httplimit: WithMaxWait is -1ns, must be 0 or more":  httplimit.WithMaxWait(-1),

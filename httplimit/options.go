@@ -3,8 +3,10 @@ package httplimit
 import (
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/internal/ratefields"
 )
 
 // An Option changes what [Middleware] does.
@@ -18,6 +20,7 @@ type options struct {
 	failed  func(http.ResponseWriter, *http.Request, error)
 	observe func(*http.Request, Event)
 	logger  *slog.Logger
+	spread  time.Duration // of Retry-After
 }
 
 func newOptions(opts []Option) options {
@@ -25,6 +28,7 @@ func newOptions(opts []Option) options {
 	for _, set := range opts {
 		set(&o)
 	}
+	ratefields.CheckSpread("httplimit", o.spread)
 	if o.refused == nil {
 		o.refused = answerRefused
 	}
@@ -54,6 +58,12 @@ func WithExempt(exempt func(*http.Request) bool) Option {
 // WithHeaders sets which header fields responses carry; default [RateLimitDraft11]. Sets are combined by |, and 0 is none.
 // Retry-After of a refusal is set always.
 func WithHeaders(sets HeaderSet) Option { return func(o *options) { o.headers = sets } }
+
+// WithRetrySpread has each refused client told to wait for up to most longer, at random and never less than it has to; default
+// 0, which is exact. Retry-After counts whole seconds, so that a thousand clients which are refused together are told the same one, and
+// come back within it. A spread of as many seconds as a limit takes to admit them brings them back as they can be served. It holds for
+// Retry-After and for t of the RateLimit field; observers see the decision as it was.
+func WithRetrySpread(most time.Duration) Option { return func(o *options) { o.spread = most } }
 
 // WithRefused has answer write the response to refused requests, in place of 429 (503 if leaselimit.FailClosed refused) and a
 // body of application/problem+json. Header fields are set by then, Retry-After among them.

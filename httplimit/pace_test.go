@@ -1,18 +1,20 @@
 package httplimit_test
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"net/http"
-	"net/http/httptest"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/httplimit"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // pacing are the options of a client that only paces itself.
@@ -52,7 +54,11 @@ func TestPacingKeepsWithinTheLimit(t *testing.T) {
 				most := float64(limit.Capacity) + 300_000*limit.PerMillisecond()
 				t.Logf("%v: %d admitted of %.0f, %d refused", limit, admitted, most, refused)
 				assert.LessOrEqual(t, float64(refused), 0.01*float64(admitted), "%v", limit)
-				assert.GreaterOrEqual(t, float64(admitted), 0.75*most, "%v", limit)
+				share := 0.95
+				if limit.Capacity == 1 { // every request is held, and 17.5 % longer on average
+					share = 0.82
+				}
+				assert.GreaterOrEqual(t, float64(admitted), share*most, "%v", limit)
 
 				_, impolite := count(&http.Client{Transport: base}, time.Second, 1)
 				assert.Greater(t, impolite, 500, "without pacing")
@@ -77,6 +83,36 @@ func TestPacingOfManyCallers(t *testing.T) {
 			assert.GreaterOrEqual(t, wait, 2200*time.Millisecond)
 			assert.LessOrEqual(t, wait, 2500*time.Millisecond)
 		}
+	})
+}
+
+// A burst above the limit: who was refused comes back one by one, at the rate of the limit, though the fields count whole seconds.
+func TestPacingOfABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const callers = 80
+		var arrivals atomic.Int64
+		there := make(chan struct{}) // once all are
+		limited := httplimit.Middleware(limiter(t, quota.PerSecond(20, 40)), acme)(hello)
+		base := pipe(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if arrivals.Add(1) == callers {
+				close(there)
+			}
+			<-there
+			limited.ServeHTTP(w, r)
+			time.Sleep(200 * time.Millisecond)
+		}))
+		c := &http.Client{Transport: httplimit.NewTransport(base, httplimit.WithPacing())}
+		start := time.Now()
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				assert.Equal(t, http.StatusOK, do(t, c, request(t, http.MethodGet, url, nil)).StatusCode)
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, callers+40, arrivals.Load(), "nobody is refused twice")
+		// They are told 1 s, the refill of 40 takes 2, and each answer 0.2.
+		assert.LessOrEqual(t, time.Since(start), 4*time.Second)
 	})
 }
 
@@ -131,25 +167,43 @@ func TestWhenPacingDoesNotHold(t *testing.T) {
 	})
 }
 
-// Memory does not grow with the number of origins.
-func TestPacingOfManyOrigins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := tripper(func(req *http.Request) (*http.Response, error) {
-			w := httptest.NewRecorder()
-			httplimit.Middleware(always(leaselimit.Decision{Allowed: true, Limit: quota.PerSecond(1, 1)}), acme)(hello).ServeHTTP(w, req)
-			return w.Result(), nil
-		})
-		rt := httplimit.NewTransport(base, pacing...)
-		for i := range 5000 {
-			resp, err := rt.RoundTrip(request(t, http.MethodGet, fmt.Sprintf("http://%d.test/", i), nil))
-			if assert.NoError(t, err) {
-				assert.NoError(t, resp.Body.Close())
-			}
-		}
-		assert.LessOrEqual(t, httplimit.Origins(rt), 1024)
+// An answer that a cache has just fetched is as good as the server's.
+func TestPacingHeedsFreshAnswers(t *testing.T) {
+	low := reply{status: http.StatusOK, header: http.Header{"Ratelimit": {`"a";r=0;t=20`}, "Age": {"0"}}}
+	polite(t, []reply{low}, pacing, func(t *testing.T, s *script, c *http.Client) {
+		do(t, c, request(t, http.MethodGet, url, nil))
+		do(t, c, request(t, http.MethodGet, url, nil))
+		assert.GreaterOrEqual(t, s.waits()[0], 22*time.Second)
 	})
 }
 
-type tripper func(*http.Request) (*http.Response, error)
+func TestCancelledWhileItIsHeld(t *testing.T) {
+	low := reply{status: http.StatusOK, header: http.Header{"Ratelimit": {`"a";r=0;t=20`}}}
+	polite(t, []reply{low}, pacing, func(t *testing.T, s *script, c *http.Client) {
+		do(t, c, request(t, http.MethodGet, url, nil))
+		cause := errors.New("shutting down")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		body := &closed{Reader: strings.NewReader("body")}
+		start := time.Now()
+		resp, err := c.Do(request(t, http.MethodPost, url, body).WithContext(ctx)) //nolint:bodyclose // there is none
+		require.ErrorIs(t, err, cause)
+		assert.Nil(t, resp)
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.Equal(t, 1, body.n, "the body that was not sent is closed")
+		assert.Len(t, s.arrivals, 1)
+	})
+}
 
-func (f tripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+// What a request is held counts against its patience as much as what it waits after a refusal.
+func TestPacingAndRetriesShareTheWait(t *testing.T) {
+	refused := busy(http.StatusTooManyRequests, "10")
+	refused.header["Ratelimit"] = []string{`"a";r=0;t=10`}
+	low := reply{status: http.StatusOK, header: http.Header{"Ratelimit": {`"a";r=0;t=10`}}}
+	opts := []httplimit.TransportOption{httplimit.WithPacing(), httplimit.WithMaxWait(21 * time.Second)}
+	polite(t, []reply{low, refused}, opts, func(t *testing.T, s *script, c *http.Client) {
+		do(t, c, request(t, http.MethodGet, url, nil))
+		assert.Equal(t, http.StatusTooManyRequests, do(t, c, request(t, http.MethodGet, url, nil)).StatusCode)
+		assert.Len(t, s.arrivals, 2, "there was no time for another attempt")
+	})
+}

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/pace"
 	"github.com/leaselimit/leaselimit/internal/patience"
+	"github.com/leaselimit/leaselimit/internal/ratefields"
 )
 
 // NewTransport returns a polite client on top of base, or of http.DefaultTransport if base is nil: it waits and tries again
@@ -56,17 +58,22 @@ func WithRetry(retry func(*http.Request) bool) TransportOption {
 	return func(t *transport) { t.retry = retry }
 }
 
-// WithPacing holds requests back ahead of a refusal, from the RateLimit fields of earlier answers of the same origin. From the
-// moment when half of the quota is used up, requests leave one by one, as far apart as t/r says, but no longer than t seconds
-// after the last such answer. It never fails a request: one that would be held back past its deadline, or for longer than
-// [WithMaxWait], is sent at once. Use one transport for each identity, as limits are.
-func WithPacing() TransportOption { return func(t *transport) { t.pace = new(pacer) } }
+// WithPacing holds requests back ahead of a refusal, from the RateLimit fields of the last answer of the same origin. From the
+// moment when half of a quota is used up, requests leave one by one, as far apart as t/r says, and 10 to 25 % more; of several
+// limits, the slowest rules. What an answer says is heeded until another one says otherwise, or more than half of the quota is there
+// again. It never fails a request: one that would be held back past its deadline, or for longer than [WithMaxWait], is sent at once.
+// The end of its context ends it.
+//
+// Every request is paced, whether it may be sent again or not. Use one transport for each identity, as limits are. Limits of an
+// origin are told apart by name and partition (pk), but which of them a request counts against is known only after the fact: it is
+// taken to be those of the answer before.
+func WithPacing() TransportOption { return func(t *transport) { t.pace = new(pace.Pacer) } }
 
 type transport struct {
 	base     http.RoundTripper
 	patience patience.Patience // of each request
 	retry    func(*http.Request) bool
-	pace     *pacer // nil if not asked for
+	pace     *pace.Pacer // nil if not asked for
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -74,17 +81,19 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	left := t.patience
 	send := req
 	for {
-		held, err := t.hold(send, left.Wait)
-		if err != nil {
-			return nil, err
+		held, ok := t.pace.Hold(req.Context(), origin(req), "", left.Wait)
+		if !ok {
+			closeBody(send)
+			return nil, context.Cause(req.Context())
 		}
 		left.Wait -= held
+		sent := time.Now()
 		resp, err := t.base.RoundTrip(send)
 		if err != nil {
 			return resp, err
 		}
-		t.pace.learn(send, resp)
 		told, ok := advice(resp)
+		t.learn(req, sent, resp, told)
 		if !ok || !t.retry(req) {
 			return resp, nil
 		}
@@ -110,26 +119,26 @@ func (t *transport) CloseIdleConnections() {
 	}
 }
 
-// hold waits until it is req's turn.
-func (t *transport) hold(req *http.Request, most time.Duration) (time.Duration, error) {
-	wait := t.pace.turn(req, most)
-	if wait <= 0 {
-		return 0, nil
+// learn takes note of an answer; one from a cache says nothing about now.
+func (t *transport) learn(req *http.Request, sent time.Time, resp *http.Response, told time.Duration) {
+	if age := resp.Header.Get("Age"); t.pace == nil || age != "" && age != "0" {
+		return
 	}
-	if !patience.Sleep(req.Context(), wait) {
-		closeBody(req)
-		return 0, context.Cause(req.Context())
-	}
-	return wait, nil
+	t.pace.Learn(origin(req), "", sent, told, ratefields.Read(resp.Header[fieldLimit], resp.Header[fieldPolicy]))
 }
 
-// advice is how long to wait before resp's request is sent again, if its answer is about that.
+func origin(req *http.Request) string { return req.URL.Scheme + "://" + req.URL.Host }
+
+// advice is how long to wait before resp's request is sent again, 0 if its answer is not about that.
 func advice(resp *http.Response) (time.Duration, bool) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return 0, false
 	}
 	wait, ok := retryAfter(resp.Header, time.Now())
-	return max(wait, time.Second), ok
+	if !ok {
+		return 0, false
+	}
+	return max(wait, time.Second), true
 }
 
 // again is req once more, with a body of its own.

@@ -50,12 +50,13 @@ var allowed = map[string][]string{
 
 	"internal/edgelog":    {"."},
 	"internal/patience":   {},
-	"internal/ratefields": {".", "quota"},
+	"internal/ratefields": {".", "quota", httpsfv},
+	"internal/pace":       {"internal/patience", "internal/ratefields"},
 
 	// Adapters import the root, never the reverse.
-	"httplimit": {".", "internal/edgelog", "internal/patience", "internal/ratefields", "lease", "quota", httpsfv},
+	"httplimit": {".", "internal/edgelog", "internal/pace", "internal/patience", "internal/ratefields", "lease", "quota"},
 	"grpclimit": {
-		".", "internal/edgelog", "internal/patience", "internal/ratefields", "lease", "quota",
+		".", "internal/edgelog", "internal/pace", "internal/patience", "internal/ratefields", "lease", "quota",
 		grpc, genproto + "/googleapis/rpc/errdetails", protobuf + "/protoadapt", protobuf + "/types/known/durationpb",
 	},
 	"metrics":        {".", "lease", "quota", prometheus},

@@ -46,6 +46,9 @@ func Jitter(d time.Duration) time.Duration {
 	return max(d, longer) // d, if that overflows
 }
 
+// MaxJitter is the most that Jitter makes of d.
+func MaxJitter(d time.Duration) time.Duration { return max(d, d+d/4) }
+
 // PastDeadline reports whether nothing is left of ctx's time after a wait.
 func PastDeadline(ctx context.Context, wait time.Duration) bool {
 	deadline, ok := ctx.Deadline()

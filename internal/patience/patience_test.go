@@ -62,3 +62,18 @@ func TestSleep(t *testing.T) {
 		require.False(t, Sleep(ctx, 0))
 	})
 }
+
+func TestJitter(t *testing.T) {
+	for _, d := range []time.Duration{0, 1, 99, time.Second, time.Hour, math.MaxInt64 / 2, math.MaxInt64} {
+		for range 1000 {
+			got := Jitter(d)
+			require.GreaterOrEqual(t, got, d)
+			require.LessOrEqual(t, got, MaxJitter(d))
+			if d >= time.Second && d <= time.Hour {
+				require.GreaterOrEqual(t, got, d*110/100)
+			}
+		}
+	}
+	require.Equal(t, 5*time.Second, MaxJitter(4*time.Second))
+	require.Equal(t, time.Duration(math.MaxInt64), MaxJitter(math.MaxInt64))
+}

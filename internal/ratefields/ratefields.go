@@ -4,8 +4,10 @@ package ratefields
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -64,6 +66,22 @@ func RetryAfter(d *leaselimit.Decision) int64 {
 		return 0
 	}
 	return max(1, seconds(d.RetryAfter))
+}
+
+// Spread is d as its client is told of it: a refusal is told to wait for up to most longer, at random, and never less. One that can
+// never pass stays so.
+func Spread(d leaselimit.Decision, most time.Duration) leaselimit.Decision {
+	if most > 0 && !d.Allowed && d.RetryAfter < leaselimit.Never-most {
+		d.RetryAfter += rand.N(most)
+	}
+	return d
+}
+
+// CheckSpread panics if most, as the option of a package, is out of its bounds.
+func CheckSpread(pkg string, most time.Duration) {
+	if most < 0 {
+		panic(fmt.Sprintf("%s: WithRetrySpread is %v, must be 0 or more", pkg, most))
+	}
 }
 
 // Fill is how long the refill of tokens takes, rounded up. It reports false if they are never refilled, or not within 292

@@ -64,6 +64,33 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+func TestSpread(t *testing.T) {
+	refused := leaselimit.Decision{Class: "c", RetryAfter: time.Second}
+	allowed, never, long := refused, refused, refused
+	allowed.Allowed, allowed.RetryAfter = true, 0
+	never.RetryAfter = leaselimit.Never
+	long.RetryAfter = leaselimit.Never - 1
+	for _, d := range []leaselimit.Decision{allowed, never, long} {
+		require.Equal(t, d, Spread(d, 10*time.Second))
+	}
+	require.Equal(t, refused, Spread(refused, 0))
+	tenths := make([]int, 10)
+	for range 10_000 {
+		got := Spread(refused, 10*time.Second)
+		more := got.RetryAfter - refused.RetryAfter
+		require.GreaterOrEqual(t, more, time.Duration(0), "never too early")
+		require.Less(t, more, 10*time.Second)
+		tenths[more/time.Second]++
+		got.RetryAfter = refused.RetryAfter
+		require.Equal(t, refused, got, "nothing else is changed")
+	}
+	for _, n := range tenths {
+		require.InDelta(t, 1000, n, 200, "%v", tenths) // beyond 6 standard deviations
+	}
+	require.PanicsWithValue(t, "pkg: WithRetrySpread is -1ns, must be 0 or more", func() { CheckSpread("pkg", -1) })
+	CheckSpread("pkg", 0)
+}
+
 // Fill is exact.
 func TestFill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
