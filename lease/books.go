@@ -68,9 +68,9 @@ func (b *books) keep(now, admitted int64, ever asked, rate float64, p part, tau 
 	}
 }
 
-// due reports whether it is time to keep the books for a draw. Draws may follow one another so quickly that what the demand
+// stale reports whether it is time to keep the books for a draw. Draws may follow one another so quickly that what the demand
 // changes by meanwhile is less than a float32 has room for, and it would stand still.
-func (b *books) due(now int64, tau time.Duration) bool {
+func (b *books) stale(now int64, tau time.Duration) bool {
 	return b.at < 0 || now-b.at >= int64(halfLife(tau))>>18
 }
 

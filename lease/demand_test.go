@@ -94,7 +94,7 @@ func TestDemandIsNotStuckBetweenQuickDraws(t *testing.T) {
 		b.asked(0, 0, 0, tau)
 		b.demand.calls = 1e-6
 		for i := range int64(2_000_000) {
-			if now := (i + 1) * step; b.due(now, tau) {
+			if now := (i + 1) * step; b.stale(now, tau) {
 				b.asked(now, 0, 0, tau)
 			}
 		}

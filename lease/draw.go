@@ -88,7 +88,7 @@ func (h *Holder) drawLocked(now int64) *draw {
 
 	d := &draw{calls: slices.Clone(b.waiters), jumps: h.pool.jumps.Load()}
 	_, d.home = h.sentLocked()
-	if h.mu.due(now, o.TTL) {
+	if h.mu.stale(now, o.TTL) {
 		h.keepLocked(now)
 	}
 	h.mu.demand.judge(o.TTL)

@@ -40,13 +40,13 @@ func (h *Holder) Waiting() int {
 // Available is the number of tokens that can be spent now.
 func (h *Holder) Available() int64 { return h.local.Available(h.pool.clock.exact()) }
 
-// Leases lists h's leases.
 // StallTimers stops the ticker of the coarse clock and the timer of the sweeps, as a machine does that is too busy to run them.
 func (p *Pool) StallTimers() {
 	p.clock.stop()
 	p.expiry.stop()
 }
 
+// Leases lists h's leases.
 func (h *Holder) Leases() string { return h.local.String() }
 
 // Timers is the number of timers that the pool and h have set.

@@ -30,7 +30,6 @@ func TestLookingChangesNothing(t *testing.T) {
 					r.View()
 					r.Activity()
 					r.Overshoot()
-					r.Idle()
 				}
 				time.Sleep(time.Until(next))
 				require.True(t, r.spend(1).Allowed())
@@ -63,4 +62,24 @@ func TestALookIsUpToDate(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Less(t, r.View().Rate, after)
 	})
+}
+
+// The rate that is shown is of what was asked, allowed or refused, each call once, however many draws look at it.
+func TestARefusedCallIsAskedOnce(t *testing.T) {
+	for _, cost := range []int64{1, 2} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, quota.PerSecond(10, 100), options())
+			for range 300 {
+				for range 10 {
+					_, err := r.try(t.Context(), cost)
+					require.NoError(t, err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			v := r.View()
+			require.Greater(t, len(r.store.draws()), 30)
+			require.Greater(t, v.Refused, int64(2000))
+			require.InEpsilon(t, 100, v.Rate, 0.05, "cost %d", cost)
+		})
+	}
 }

@@ -141,8 +141,7 @@ func (h *Holder) Idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.pool.clock.exact()
-	then, p := h.booksLocked(now)
-	b := h.seeLocked()
+	p, b := h.keepLocked(now), h.seeLocked() // what was admitted is taken out now, and the next round finds it made up for
 	h.restLocked(now)
-	return len(b.waiters) == 0 && !b.flying && then.share+1e-9 >= p.capacity
+	return len(b.waiters) == 0 && !b.flying && h.mu.share+1e-9 >= p.capacity
 }
