@@ -124,7 +124,7 @@ func (e *ending) end() {
 	lim := weak.Make(e.lim)
 	e.lim = nil
 	runtime.GC()
-	require.True(t, lim.Value() == nil, "a timer that is set again and again, or a goroutine, has the limiter")
+	require.Nil(t, lim.Value(), "a timer that is set again and again, or a goroutine, has the limiter")
 }
 
 // A new tenant makes another one go at the very moment of Close: the other's lease goes back once, by one of the two.
