@@ -17,7 +17,7 @@ type Limiter struct {
 	cfg   Config
 	known *quota.Limit // the limit of every tenant, if Config.Limits is quota.Fixed
 	fixed *quota.Limit // known, unless an Observer wants to see decisions: who goes by it is not seen
-	plain [2]Decision  // of a call that the pre-check refuses and of one that a lease covers, under fixed, but for what differs
+	plain [2]Decision  // of a call that the pre-check refuses and of one that a lease covers, but for what differs
 	pool  *lease.Pool
 	store lease.Store
 
@@ -47,8 +47,12 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		if !cfg.Observer.samples() {
 			l.fixed = &limit
 		}
-		l.plain[0] = Decision{Source: SourcePrecheck, Class: l.cfg.Class, Limit: limit}
-		l.plain[1] = Decision{Allowed: true, Source: SourceLease, Class: l.cfg.Class, Limit: limit}
+	}
+	for i, source := range []Source{SourcePrecheck, SourceLease} {
+		l.plain[i] = Decision{Allowed: i > 0, Source: source, Class: l.cfg.Class}
+		if l.fixed != nil {
+			l.plain[i].Limit = *l.fixed
+		}
 	}
 	l.tenants.limiter = l
 	l.tenants.byName.init()
@@ -142,27 +146,41 @@ func (l *Limiter) lookUp(ctx context.Context, tenant string) (quota.Limit, error
 	return limit, nil
 }
 
-// fast decides from what is in memory, if that can decide.
+// fast decides from what is in memory, if that can decide. All of the decision is written before the call is counted, which is an
+// atomic addition that waits for what was written before: the caller reads d at once, in pieces larger than what was written last
+// (docs/adr/0009).
 func (l *Limiter) fast(t *tenant, limit *quota.Limit, cost int64, d *Decision) bool {
-	if cost > limit.Capacity { // which is a matter of the limit, whatever is in hand
+	h := &t.holder
+	if cost > limit.Capacity || (limit != l.fixed && !h.Under(limit)) { // the first is a matter of the limit, whatever is in hand
 		return false
 	}
-	r, ok := t.holder.TrySpend(limit, cost)
+	now := l.pool.Now()
+	if h.Leased() {
+		l.write(d, &l.plain[1], limit)
+		if h.TrySpend(now, limit, cost, &d.Remaining) {
+			h.Touch()
+			return true
+		}
+		*d = Decision{}
+	}
+	r, ok := h.TryRefuse(now, cost)
 	if !ok {
 		return false
 	}
-	t.holder.Touch()
-	switch {
-	case limit != l.fixed || l.cfg.Shadow:
-		l.fill(d, limit, r)
-	case r.Verdict == lease.FromLease:
-		*d = l.plain[1]
-		d.Remaining = r.Remaining
-	default:
-		*d = l.plain[0]
-		d.Remaining, d.RetryAfter = r.Remaining, r.RetryAfter
-	}
+	l.write(d, &l.plain[0], limit)
+	d.Remaining, d.RetryAfter = r.Remaining, r.RetryAfter
+	l.shadow(d)
+	h.Touch()
+	h.Refused(cost)
 	return true
+}
+
+// write writes a decision under limit that differs from plain in no more.
+func (l *Limiter) write(d, plain *Decision, limit *quota.Limit) {
+	*d = *plain
+	if limit != l.fixed {
+		d.Limit = *limit
+	}
 }
 
 // slow decides on every call that memory could not.

@@ -89,7 +89,7 @@ func (h *Holder) Peek(ctx context.Context, limit quota.Limit) (Result, error) {
 func (h *Holder) Remaining() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.remainingLocked(h.pool.clock.now())
+	return h.remainingLocked(h.pool.Now())
 }
 
 // Reset fills the shared bucket up and forgets what was known of it.

@@ -36,8 +36,8 @@ func (c *clock) init(coarse time.Duration) {
 // exact reads the clock.
 func (c *clock) exact() int64 { return int64(time.Since(c.base)) }
 
-// now is the time for spends. A coarse clock is behind by as much as [clock.slack] tells.
-func (c *clock) now() int64 {
+// first is [Pool.Now] where there are no ticks: of an exact clock, or of a coarse one that has not begun.
+func (c *clock) first() int64 {
 	if c.coarse == 0 {
 		return c.exact()
 	}
@@ -45,7 +45,7 @@ func (c *clock) now() int64 {
 	return c.ticks.Load()
 }
 
-// slack is by how much now may be behind: nothing, or two ticks of a coarse clock, or as much as it has been seen behind.
+// slack is by how much [Pool.Now] may be behind: nothing, or two ticks of a coarse clock, or as much as it has been seen behind.
 func (c *clock) slack() int64 {
 	if c.coarse == 0 {
 		return 0
@@ -54,7 +54,7 @@ func (c *clock) slack() int64 {
 }
 
 func (c *clock) start() {
-	c.ticks.Store(c.exact())
+	c.ticks.Store(max(1, c.exact()))
 	go func() {
 		defer close(c.ended)
 		t := time.NewTicker(c.coarse)

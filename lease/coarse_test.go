@@ -21,7 +21,7 @@ func coarse() lease.Options {
 // trySpend decides from memory or not at all.
 func (r *rig) trySpend() (lease.Result, bool) {
 	limit := r.Limit()
-	return r.TrySpend(&limit, 1)
+	return r.fromMemory(&limit, 1)
 }
 
 // A coarse clock whose ticker does not get to run must not keep leases alive: spenders look at the exact one now and then.
@@ -59,7 +59,7 @@ func TestACoarseClockThatStandsStillForDearCalls(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		passed := 0
 		for {
-			if _, ok := r.TrySpend(&limit, 2); !ok {
+			if _, ok := r.fromMemory(&limit, 2); !ok {
 				break
 			}
 			passed++

@@ -173,56 +173,84 @@ func (h *Holder) Key() Key { return Key{Tenant: h.tenant, Class: h.pool.opts.Cla
 // Limit is the limit that h last heard of.
 func (h *Holder) Limit() quota.Limit { return h.terms.Load().Limit }
 
-// TrySpend decides on a call without waiting if a lease in hand covers it or the pre-check refuses it. It is the hot path:
-// no lock, no allocation. limit is the tenant's limit now; cost is from 1 to its capacity.
-func (h *Holder) TrySpend(limit *quota.Limit, cost int64) (r Result, ok bool) {
-	t := h.terms.Load()
-	if t.Limit != *limit {
-		return Result{}, false
+// Under reports whether h goes by limit.
+func (h *Holder) Under(limit *quota.Limit) bool { return h.terms.Load().Limit == *limit }
+
+// Leased reports whether h holds leases. They may be exhausted.
+func (h *Holder) Leased() bool { return h.local.First() != nil }
+
+// TrySpend spends cost without waiting, if a lease in hand covers it. It is the hot path: no lock, no allocation. now is
+// [Pool.Now]; limit is what h is [Holder.Under]; cost is from 1 to its capacity. What is left as far as this replica knows goes to
+// remaining, which may have been written to if nothing was spent, too.
+func (h *Holder) TrySpend(now int64, limit *quota.Limit, cost int64, remaining *int64) bool {
+	return h.trySpend(now, limit.Capacity, cost, remaining) != nil
+}
+
+// trySpend tells the lease that was spent of, nil if none was. It writes remaining before the token is taken, as what it will be if
+// nobody else comes between.
+func (h *Holder) trySpend(now, capacity, cost int64, remaining *int64) *localbucket.Lease {
+	for l := h.local.First(); l != nil; l = l.Next() {
+		left := l.Left() - cost
+		if left < 0 {
+			continue
+		}
+		behind := l.Behind()
+		*remaining = min(capacity, left+behind)
+		got, ok := l.Take(now, cost)
+		if !ok {
+			continue
+		}
+		if got != left {
+			*remaining = min(capacity, got+behind)
+		}
+		if cost > 1 {
+			h.addExtra(cost - 1)
+		}
+		if l.Low(got) {
+			h.lowWater()
+		}
+		if c := &h.pool.clock; c.coarse > 0 && got/checkEvery != (got+cost)/checkEvery {
+			c.tick()
+		}
+		return l
 	}
-	c := &h.pool.clock
-	now := c.now()
-	l, left, ok := h.local.Take(now, cost)
-	if !ok {
-		return h.tryRefuse(now, cost)
-	}
-	if cost > 1 {
-		h.addExtra(cost - 1)
-	}
-	if l.Low(left) {
-		h.lowWater()
-	}
-	if c.coarse > 0 && left/checkEvery != (left+cost)/checkEvery {
-		c.tick()
-	}
-	return Result{Verdict: FromLease, Remaining: min(t.Limit.Capacity, left+l.Behind())}, true
+	return nil
 }
 
 // checkEvery is after how many tokens of a lease a spend by the coarse clock looks at the exact one: as many, and one call, may be
 // spent of each lease past its window if the coarse clock stands still.
 const checkEvery = 64
 
-// tryRefuse refuses a call that the leases in hand do not cover, if the pre-check can. It goes by the latest that it may be:
-// now, of a coarse clock, is behind, and what has been refilled since must not be refused.
-func (h *Holder) tryRefuse(now, cost int64) (Result, bool) {
+// TryRefuse refuses a call that the leases in hand do not cover, if the pre-check can. It goes by the latest that it may be:
+// the time of a coarse clock is behind, and what has been refilled since must not be refused. The refusal is not counted: that is
+// for [Holder.Refused].
+func (h *Holder) TryRefuse(now, cost int64) (Result, bool) {
 	late := now + h.pool.clock.slack()
 	if wait, refused := h.mark.Load().One(now, late); refused && cost == 1 {
 		if _, most := h.local.Between(now, late); most == 0 {
 			if at, coming := h.local.When(now, 1); coming {
 				wait = min(wait, max(0, at-now))
 			}
-			h.refusals().ones.Add(1)
-			if h.is(retired) {
-				h.countLate()
-			}
 			return Result{Verdict: RefusedLocal, RetryAfter: time.Duration(wait)}, true
 		}
 	}
-	r, ok := h.precheck(now, late, cost)
-	if ok {
-		h.refuse(cost, r.Verdict)
+	return h.precheck(now, late, cost)
+}
+
+// Refused counts a call that TryRefuse refused.
+func (h *Holder) Refused(cost int64) {
+	if cost > 1 {
+		h.refuse(cost, RefusedLocal)
+		return
 	}
-	return r, ok
+	r := h.refused.Load()
+	if r == nil {
+		r = h.refusals()
+	}
+	r.ones.Add(1)
+	if h.is(retired) {
+		h.countLate()
+	}
 }
 
 // spend takes cost from one lease. It reports low once, when the leases have come down to the low-water mark.

@@ -20,7 +20,15 @@ const (
 // TenantName is the name under which a tenant is known to stores and kept in memory: tenant itself if it has at most 256
 // bytes, otherwise a hash of it, so that nobody can fill memory with names. It must be applied once.
 func TenantName(tenant string) string {
-	if len(tenant) <= maxTenantName && (tenant == "" || tenant[0] != hashedName[0] || !strings.HasPrefix(tenant, hashedName)) {
+	if len(tenant) <= maxTenantName && (tenant == "" || tenant[0] != hashedName[0]) {
+		return tenant
+	}
+	return hashed(tenant)
+}
+
+// hashed is TenantName of those that may have to be hashed.
+func hashed(tenant string) string {
+	if len(tenant) <= maxTenantName && !strings.HasPrefix(tenant, hashedName) {
 		return tenant
 	}
 	sum := sha256.Sum256([]byte(tenant))

@@ -42,31 +42,24 @@ type piece struct {
 	n int64
 }
 
-// Try is [Holder.TrySpend] whose tokens can be undone. It does not allocate.
+// Try is [Holder.TrySpend] and [Holder.TryRefuse] in one, whose tokens can be undone. It does not allocate.
 func (p *Part) Try() bool {
 	h := p.Holder
-	t := h.terms.Load()
-	if t.Limit != p.Limit {
+	if !h.Under(&p.Limit) {
 		return false
 	}
-	c := &h.pool.clock
-	now := c.now()
-	l, left, ok := h.local.Take(now, p.Cost)
-	if !ok {
-		p.Result, ok = h.tryRefuse(now, p.Cost)
+	now, remaining := h.pool.Now(), int64(0)
+	l := h.trySpend(now, p.Limit.Capacity, p.Cost, &remaining)
+	if l == nil {
+		r, ok := h.TryRefuse(now, p.Cost)
+		if ok {
+			h.Refused(p.Cost)
+			p.Result = r
+		}
 		return ok
 	}
-	if c.coarse > 0 && left/checkEvery != (left+p.Cost)/checkEvery {
-		c.tick()
-	}
 	p.fast, p.took, p.counted = h.pool.receipt(l, now), true, true
-	if p.Cost > 1 {
-		h.addExtra(p.Cost - 1)
-	}
-	if l.Low(left) {
-		h.lowWater()
-	}
-	p.Result = Result{Verdict: FromLease, Remaining: min(t.Limit.Capacity, left+l.Behind())}
+	p.Result = Result{Verdict: FromLease, Remaining: remaining}
 	return true
 }
 

@@ -140,8 +140,14 @@ func (p *Pool) lookAtClock() {
 	}
 }
 
-// Now is the pool's clock for spends.
-func (p *Pool) Now() int64 { return p.clock.now() }
+// Now is the time for spends. A coarse clock is behind by as much as [clock.slack] tells.
+func (p *Pool) Now() int64 {
+	t := p.clock.ticks.Load()
+	if t == 0 {
+		t = p.clock.first()
+	}
+	return t
+}
 
 // termsOf is the terms of a bucket with this limit. Most tenants have the same limit as the one before, and share them.
 func (p *Pool) termsOf(l quota.Limit) *Terms {

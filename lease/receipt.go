@@ -13,7 +13,7 @@ type Receipt struct {
 }
 
 // Since is the receipt of what is spent from now on, wherever it is taken from.
-func (p *Pool) Since() Receipt { return p.receipt(nil, p.clock.now()) }
+func (p *Pool) Since() Receipt { return p.receipt(nil, p.Now()) }
 
 func (p *Pool) receipt(l *localbucket.Lease, at int64) Receipt { return Receipt{l, at, p.jumps.Load()} }
 

@@ -22,8 +22,7 @@ func TestWhatIsCountedLateIsThePools(t *testing.T) {
 
 			h.addExtra(2)
 			h.refuse(1, RefusedLocal)
-			h.refusals().ones.Add(1) // as tryRefuse does
-			h.countLate()
+			h.Refused(1)
 			assert.Equal(t, int64(2), p.count.LateExtra.Load())
 			assert.Equal(t, int64(2), p.count.LateRefused.Load())
 			tokens, calls, refused := h.Spent()

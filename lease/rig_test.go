@@ -182,10 +182,26 @@ func (r *rig) holders(yield func(*lease.Holder) bool) { yield(r.Holder) }
 
 // try decides on a call as a limiter does.
 func (r *rig) try(ctx context.Context, cost int64) (lease.Result, error) {
-	if res, ok := r.TrySpend(&r.limit, cost); ok {
+	if res, ok := r.fromMemory(&r.limit, cost); ok {
 		return res, nil
 	}
 	return r.Spend(ctx, r.limit, cost)
+}
+
+// fromMemory decides as a limiter does, or not at all.
+func (r *rig) fromMemory(limit *quota.Limit, cost int64) (res lease.Result, ok bool) {
+	if !r.Under(limit) {
+		return res, false
+	}
+	now := r.pool.Now()
+	if r.TrySpend(now, limit, cost, &res.Remaining) {
+		res.Verdict = lease.FromLease
+		return res, true
+	}
+	if res, ok = r.TryRefuse(now, cost); ok {
+		r.Refused(cost)
+	}
+	return res, ok
 }
 
 // spend is try where an answer is expected. What it set going is over when it returns, unless the store holds it up.

@@ -29,23 +29,22 @@ type Grant struct {
 
 // A Lease is a batch of tokens. All methods are safe for concurrent use; none locks.
 type Lease struct {
-	// Read by every spend and written never, but for low and behind, which change a few times in a lease's life.
+	// What spends read and write is one cache line: with many tenants in turn each line is waited for, and callers of a hot tenant
+	// need the line of the counter as their own in any case.
+
+	// At or below 0 the lease is exhausted: spends of one token go below 0 by as many as met the exhaustion at the same time, and
+	// from then on only read.
+	left   atomic.Int64
 	plain  int64 // the deadline of a lease whose tokens are all ready from the start, and before any time of others
 	low    atomic.Int64
 	behind atomic.Int64
 	next   atomic.Pointer[Lease] // in its bucket
-	grant  Grant
 	staged bool
 
 	// Reported is for the owner of the lease to note how much of what was spent it has reported. The lease ignores it;
 	// the owner guards it.
 	Reported int64
-	_        [16]byte
-
-	// Written by every spend, so on a cache line of its own: a Lease takes two, and the first has what spends read. At or below
-	// 0 the lease is exhausted: spends of one token go below 0 by as many as met the exhaustion at the same time, and from then
-	// on only read.
-	left atomic.Int64
+	grant    Grant // from the line's last word on: a Lease takes two
 }
 
 // NewLease returns a lease of g's tokens with no low-water mark.
@@ -134,6 +133,9 @@ func (l *Lease) Close() (unspent, spent int64) {
 	unspent = max(0, l.left.Swap(closed))
 	return unspent, l.grant.Tokens - unspent
 }
+
+// Next is the lease after this one in its bucket, or nil.
+func (l *Lease) Next() *Lease { return l.next.Load() }
 
 // Left is the number of unspent tokens, ready or not.
 func (l *Lease) Left() int64 { return max(0, l.left.Load()) }
