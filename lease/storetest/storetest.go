@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/adversary"
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/stretchr/testify/assert"
@@ -34,10 +35,10 @@ func Run(t *testing.T, h Harness) {
 	}
 	t.Run("Bound", func(t *testing.T) {
 		h(t, func(t *testing.T, f Fixture) {
-			for seed := range uint64(20) {
-				excess, err := Fleet(t.Context(), f, seed, Faults{})
-				require.NoError(t, err)
-				require.LessOrEqual(t, excess, near, "seed %d", seed)
+			for seed := range uint64(100) {
+				o, err := adversary.Run(seed, f.Store, f.Advance, adversary.Rules{})
+				require.NoError(t, err, o.Setting)
+				require.False(t, o.Violated(), "overshoot %v, %s", o.Overshoot, o.Setting)
 			}
 		})
 	})
