@@ -80,7 +80,7 @@ func (h *held) ready(now time.Duration) int64 {
 }
 
 type replica struct {
-	plan   lease.Terms
+	plan   lease.Terms // what it asks with, but for its ttl
 	ttl    time.Duration
 	leases []*held
 	owed   map[int64]int64
@@ -133,7 +133,8 @@ func Run(seed uint64, store lease.Store, advance func(time.Duration), rules Rule
 	e.longest = ttl * time.Duration(pick(1, 2))
 	for range int(pick(1, 2, 4, 8)) {
 		e.replicas = append(e.replicas, &replica{
-			plan: e.plans[0], ttl: time.Duration(pick(float64(ttl), float64(e.longest))), owed: map[int64]int64{}, drift: pick(-0.005, 0, 0.005),
+			plan: e.plans[0], ttl: time.Duration(pick(float64(ttl), float64(e.longest))), owed: map[int64]int64{},
+			drift: pick(-0.005, 0, 0.005),
 		})
 	}
 	switch rng.IntN(6) {
