@@ -24,7 +24,7 @@ type Fixture struct {
 // A Harness runs test with a fixture of its own, for instance in a bubble of testing/synctest.
 type Harness func(t *testing.T, test func(t *testing.T, f Fixture))
 
-// Run runs the suite.
+// Run runs the suite: tables of steps, and the attacks of internal/adversary on the bound.
 func Run(t *testing.T, h Harness) {
 	for _, group := range [][]test{drawTests, leaseTests, pressedTests, returnTests, takeTests, termsTests, edgeTests} {
 		for _, tt := range group {
