@@ -75,7 +75,7 @@ func allowAll(ctx context.Context, tenant string, into []Decision, charges []Cha
 	for i := range parts {
 		p := &parts[i]
 		if p.Limit, err = p.lim.admit(ctx, tenant, p.Cost); err != nil {
-			others(parts, i)
+			failOthers(parts, i)
 			return Decision{}, err
 		}
 	}
@@ -88,9 +88,9 @@ func allowAll(ctx context.Context, tenant string, into []Decision, charges []Cha
 		if err := askAll(ctx, slow, tenant); err != nil {
 			return Decision{}, err
 		}
-		return decided(ctx, tenant, slow, into, charges), nil
+		return conclude(ctx, tenant, slow, into, charges), nil
 	}
-	return decided(ctx, tenant, parts, into, charges), nil
+	return conclude(ctx, tenant, parts, into, charges), nil
 }
 
 // merge makes one part for each limiter.
@@ -131,8 +131,8 @@ func sameStore(a, b lease.Store) bool {
 	return ta == tb && ta.Comparable() && a == b
 }
 
-// others counts an error of part i for the other limiters, too.
-func others(parts []part, i int) {
+// failOthers counts an error of part i for the other limiters, too.
+func failOthers(parts []part, i int) {
 	for j := range parts {
 		if j != i {
 			parts[j].lim.count.errors.Add(1)
@@ -197,8 +197,8 @@ func (p *part) refuse() {
 	}
 }
 
-// decided is the decision on the whole. It undoes what was taken for a call that is refused.
-func decided(ctx context.Context, tenant string, parts []part, into []Decision, charges []Charge) Decision {
+// conclude gives the decision on the whole, having kept what was taken, or undone it if the call is refused.
+func conclude(ctx context.Context, tenant string, parts []part, into []Decision, charges []Charge) Decision {
 	refused := anyIn(partRefused, parts)
 	for i := range parts {
 		if refused {
