@@ -75,20 +75,22 @@ func allowAll(ctx context.Context, tenant string, into []Decision, charges []Cha
 	for i := range parts {
 		p := &parts[i]
 		if p.Limit, err = p.lim.admit(ctx, tenant, p.Cost); err != nil {
-			others(parts, i)
+			failOthers(parts, i)
 			return Decision{}, err
 		}
 	}
-	open, refused := tryAll(parts, tenant)
-	if open && !refused {
+	for i := range parts {
+		parts[i].try(tenant)
+	}
+	if anyIn(partOpen, parts) && !anyIn(partRefused, parts) {
 		// On a copy: what a goroutine may look at is allocated.
 		slow := slices.Clone(parts)
 		if err := askAll(ctx, slow, tenant); err != nil {
 			return Decision{}, err
 		}
-		return decided(ctx, tenant, slow, into, charges), nil
+		return conclude(ctx, tenant, slow, into, charges), nil
 	}
-	return decided(ctx, tenant, parts, into, charges), nil
+	return conclude(ctx, tenant, parts, into, charges), nil
 }
 
 // merge makes one part for each limiter.
@@ -129,8 +131,8 @@ func sameStore(a, b lease.Store) bool {
 	return ta == tb && ta.Comparable() && a == b
 }
 
-// others counts an error of part i for the other limiters, too.
-func others(parts []part, i int) {
+// failOthers counts an error of part i for the other limiters, too.
+func failOthers(parts []part, i int) {
 	for j := range parts {
 		if j != i {
 			parts[j].lim.count.errors.Add(1)
@@ -138,17 +140,17 @@ func others(parts []part, i int) {
 	}
 }
 
-// tryAll decides on each part from memory, as far as memory can. open is set if there is one that it cannot.
-func tryAll(parts []part, tenant string) (open, refused bool) {
+// anyIn reports whether one of the parts is in a state.
+func anyIn(state partState, parts []part) bool {
 	for i := range parts {
-		p := &parts[i]
-		p.try(tenant)
-		open = open || p.state == partOpen
-		refused = refused || p.state == partRefused
+		if parts[i].state == state {
+			return true
+		}
 	}
-	return open, refused
+	return false
 }
 
+// try decides on the part from memory, if memory can.
 func (p *part) try(tenant string) {
 	l := p.lim
 	p.d.Class, p.d.Limit = l.cfg.Class, p.Limit
@@ -180,14 +182,10 @@ func (p *part) settle() {
 	case p.Result.Allowed():
 		p.state = partTaken
 	case p.Result.Verdict != 0:
-		p.d = Decision{}
 		p.lim.fill(&p.d, &p.Limit, p.Result)
 		p.tenant.slow.decided(p.Result.Verdict)
 		p.lim.cfg.Observer.refused(p.tenant.name(), p.Cost, &p.d)
-		p.state = partRefused
-		if p.d.Shadowed {
-			p.state = partFree
-		}
+		p.refuse()
 	}
 }
 
@@ -199,12 +197,9 @@ func (p *part) refuse() {
 	}
 }
 
-// decided is the decision on the whole. It undoes what was taken for a call that is refused.
-func decided(ctx context.Context, tenant string, parts []part, into []Decision, charges []Charge) Decision {
-	refused := false
-	for i := range parts {
-		refused = refused || parts[i].state == partRefused
-	}
+// conclude gives the decision on the whole, having kept what was taken, or undone it if the call is refused.
+func conclude(ctx context.Context, tenant string, parts []part, into []Decision, charges []Charge) Decision {
+	refused := anyIn(partRefused, parts)
 	for i := range parts {
 		if refused {
 			parts[i].undo()
@@ -228,7 +223,6 @@ func (p *part) keep() {
 	switch p.state {
 	case partTaken:
 		p.Keep()
-		p.d = Decision{}
 		p.lim.fill(&p.d, &p.Limit, p.Result)
 		p.tenant.slow.decided(p.Result.Verdict)
 	case partFallback:
@@ -241,7 +235,7 @@ func (p *part) keep() {
 	}
 }
 
-// undo gives back what the part took for a call that another refuses.
+// undo is the end of a part of a call that another refuses.
 func (p *part) undo() {
 	if p.state == partRefused || p.d.Shadowed {
 		return // has been counted
@@ -250,6 +244,7 @@ func (p *part) undo() {
 	if p.tenant != nil {
 		p.tenant.slow.rest().refused.Add(1)
 	}
+	p.giveBack()
 	p.d.Allowed = true
 	switch p.state {
 	case partTaken:
@@ -257,11 +252,9 @@ func (p *part) undo() {
 		if p.Result.Verdict == lease.FromStore {
 			p.d.Source = SourceStore
 		}
-		p.Undo()
 		p.d.Remaining = min(p.Limit.Capacity, p.Result.Remaining+p.Cost)
 	case partFallback:
-		if p.lim.cfg.OnFailure == FailLocal {
-			p.tenant.holder.GiveShare(p.Limit, p.Cost)
+		if p.d.Policy == FailLocal {
 			p.d.Remaining += p.Cost
 		}
 	case partOpen:
@@ -269,6 +262,16 @@ func (p *part) undo() {
 		if p.tenant != nil {
 			p.d.Remaining = p.Holder.Remaining()
 		}
+	}
+}
+
+// giveBack gives back what the part took, from leases and the store or from the share for an outage.
+func (p *part) giveBack() {
+	switch {
+	case p.state == partTaken:
+		p.Undo()
+	case p.state == partFallback && p.d.Policy == FailLocal:
+		p.tenant.holder.GiveShare(p.Limit, p.Cost)
 	}
 }
 
@@ -289,11 +292,11 @@ func tightest(parts []part) Decision {
 	var policy FailurePolicy
 	for i := range parts {
 		p := &parts[i]
+		tighter := p.d.Remaining < best.d.Remaining
 		if p.d.Shadowed != best.d.Shadowed {
-			if p.d.Shadowed {
-				best = p
-			}
-		} else if p.d.Remaining < best.d.Remaining {
+			tighter = p.d.Shadowed
+		}
+		if tighter {
 			best = p
 		}
 		if !p.d.Shadowed && p.d.Source > source {

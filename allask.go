@@ -9,26 +9,18 @@ import (
 
 // This file is the half of AllowAll that waits for the store.
 
-// askAll decides on the parts that memory could not decide on: the real ones together, then each shadowed one.
+// askAll decides on the parts that memory could not decide on. If it fails, nothing stays taken.
 func askAll(ctx context.Context, parts []part, tenant string) error {
-	err := ctx.Err()
 	for i := range parts {
 		parts[i].Hold()
 	}
-	if err == nil {
-		err = askParts(ctx, parts, tenant)
-	}
+	err := askEach(ctx, parts, tenant)
 	if err == nil {
 		return nil
 	}
 	for i := range parts {
 		p := &parts[i]
-		if p.state == partTaken {
-			p.Undo()
-		}
-		if p.state == partFallback && p.lim.cfg.OnFailure == FailLocal {
-			p.tenant.holder.GiveShare(p.Limit, p.Cost)
-		}
+		p.giveBack()
 		if p.state != partRefused && !p.d.Shadowed {
 			p.lim.count.errors.Add(1)
 		}
@@ -39,28 +31,27 @@ func askAll(ctx context.Context, parts []part, tenant string) error {
 	return undecided(err)
 }
 
-func askParts(ctx context.Context, parts []part, tenant string) error {
-	var together, shadows []*part
+// askEach decides on the real parts together, and then on each shadowed one alone.
+func askEach(ctx context.Context, parts []part, tenant string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	groups := [][]*part{nil}
 	for i := range parts {
 		switch p := &parts[i]; {
 		case p.state != partOpen:
 		case p.lim.cfg.Shadow:
-			shadows = append(shadows, p)
+			groups = append(groups, []*part{p})
 		default:
-			together = append(together, p)
+			groups[0] = append(groups[0], p)
 		}
 	}
-	if err := ask(ctx, together, tenant); err != nil {
-		return err
-	}
-	for _, p := range together {
-		if p.state == partRefused {
-			return nil
-		}
-	}
-	for _, p := range shadows {
-		if err := ask(ctx, []*part{p}, tenant); err != nil {
+	for _, group := range groups {
+		if err := ask(ctx, group, tenant); err != nil {
 			return err
+		}
+		if anyIn(partRefused, parts) {
+			return nil
 		}
 	}
 	return nil

@@ -69,7 +69,7 @@ type Config struct {
 	// CoarseClock is the resolution of a clock that is read from memory for every spend and every refusal, and is taken off
 	// the trust window twice. 0, the default, reads the machine's clock. 50us to LeaseTTL/100. It costs a goroutine until
 	// Close. Where that goroutine does not get to run in time (Stats.ClockLag), up to 64 tokens of a lease may be spent
-	// past its window, and a refusal may be late by as much as the clock had never been before.
+	// past its window, and calls may be refused for too long, by as much as the clock is further behind than ever before.
 	CoarseClock time.Duration
 
 	// Logger gets one line for each change of state; default slog.Default().

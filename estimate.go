@@ -74,10 +74,9 @@ func (e *Estimate) charged(l *Limiter, t *tenant, name string, cost int64) {
 
 // Settle replaces the estimated cost by the actual one, which may be 0.
 //
-// What was estimated too much goes back: into the lease that it is of while it lives and nobody was told that it is spent, otherwise
-// to the bucket, less what the bucket was refilled with since, which may be in its place, and not if the limit has changed since. So
-// settle soon. It costs no trip that
-// the call waits for.
+// What was estimated too much goes back, without a trip that the call waits for: into the lease that it came from, while that
+// lives and the store has not been told that it is spent; otherwise to the bucket, less what the bucket was refilled with since,
+// and not at all if the limit has changed since. So settle soon.
 //
 // What was estimated too little is charged after the fact: to the leases in hand, then to the bucket, which may go into debt.
 // Debt is one capacity at most; what is beyond is forgiven. For this trip Settle waits, at most Config.StoreTimeout and no

@@ -13,8 +13,8 @@ import (
 // they have to be quick, and must not call the limiter.
 type Observer struct {
 	// CallSent is told of a call to the store that is about to be sent: a draw, a return of leases, a peek, a reset, or a
-	// count of the replicas. The context that it returns goes to the store and to CallAnswered. It comes from no caller's: a draw is
-	// for all that wait.
+	// count of the replicas. The context that it returns goes to the store and to CallAnswered. It is not derived from that of
+	// any caller, since a draw is for all that wait.
 	CallSent func(ctx context.Context, c lease.Call) context.Context
 	// CallAnswered is told how that call ended, when, and why.
 	CallAnswered func(ctx context.Context, c lease.Call, a lease.Answer)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,10 +21,11 @@ import (
 
 // Field cases of groups 7, 9 and 14: many tenants, and limits that change.
 
-// A million tenants once each: what is kept is capped. The store is emptied on the way, so that only the limiter can grow.
+// Many tenants once each: what is kept is capped. The store is emptied on the way, so that only the limiter can grow.
 func TestMC3_MemoryDoesNotGrowWithTenants(t *testing.T) {
 	const tenants, kept = 200_000, 1000
-	s := &forgetful{}
+	s := new(forgetful)
+	s.forget()
 	cfg := limited(quota.PerSecond(1, 10))
 	cfg.MaxTenants, cfg.StoreTimeout = kept, 10*time.Second
 	lim := newLimiter(t, s, cfg)
@@ -58,42 +59,28 @@ func TestMC3_MemoryDoesNotGrowWithTenants(t *testing.T) {
 
 // forgetful is a store in memory that can be emptied.
 type forgetful struct {
-	mu    sync.Mutex
-	store *membucket.Store
+	atomic.Pointer[membucket.Store]
 }
 
-func (s *forgetful) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.store = membucket.New()
-}
-
-func (s *forgetful) now() *membucket.Store {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.store == nil {
-		s.store = membucket.New()
-	}
-	return s.store
-}
+func (s *forgetful) forget() { s.Store(membucket.New()) }
 
 func (s *forgetful) Acquire(ctx context.Context, req lease.AcquireRequest) (lease.Grant, error) {
-	return s.now().Acquire(ctx, req)
+	return s.Load().Acquire(ctx, req)
 }
 
 func (s *forgetful) Return(ctx context.Context, items []lease.Return) error {
-	return s.now().Return(ctx, items)
+	return s.Load().Return(ctx, items)
 }
 
 func (s *forgetful) Take(ctx context.Context, charges []lease.Charge) (lease.TakeReply, error) {
-	return s.now().Take(ctx, charges)
+	return s.Load().Take(ctx, charges)
 }
 
 func (s *forgetful) Peek(ctx context.Context, key lease.Key, terms lease.Terms) (lease.State, error) {
-	return s.now().Peek(ctx, key, terms)
+	return s.Load().Peek(ctx, key, terms)
 }
 
-func (s *forgetful) Reset(ctx context.Context, key lease.Key) error { return s.now().Reset(ctx, key) }
+func (s *forgetful) Reset(ctx context.Context, key lease.Key) error { return s.Load().Reset(ctx, key) }
 
 func TestMC5_AnEvictedTenantIsNotFullAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -341,7 +328,7 @@ func TestPF1_ASlowTenantHoldsNobodyUp(t *testing.T) {
 func TestMC6_MadeUpTenantsFillNoMemory(t *testing.T) {
 	cfg := limited(quota.PerSecond(1, 10))
 	cfg.MaxTenants, cfg.StoreTimeout = 100, 10*time.Second
-	lim := newLimiter(t, &forgetful{}, cfg)
+	lim := newLimiter(t, membucket.New(), cfg)
 	for range 10_000 {
 		_, err := lim.Allow(t.Context(), rand.Text())
 		require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 // TenantStats is a snapshot of what a Limiter knows of one tenant in memory. A tenant that made room for others begins anew.
 type TenantStats struct {
 	Tenant string
-	// Calls allowed and refused since the tenant is in memory, with shadowed ones among the refused, and without those that
+	// Calls allowed and refused since the tenant came into memory, with shadowed ones among the refused, and without those that
 	// need no bucket: of an unlimited tenant, or dearer than the capacity. Degraded of them were decided by
 	// Config.OnFailure.
 	Allowed, Refused, Degraded int64

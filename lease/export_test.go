@@ -9,9 +9,6 @@ func SetWall(p *Pool, wall func() time.Duration) {
 	p.clock.wall = func() int64 { return int64(wall()) }
 }
 
-// Window is how long a lease may be spent.
-func Window(o Options) time.Duration { return o.window() }
-
 // MaxRounds and Floor are constants of the protocol.
 const (
 	MaxRounds  = maxRounds

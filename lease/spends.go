@@ -2,7 +2,7 @@ package lease
 
 import "sync/atomic"
 
-// spends is what only a tenant has that had a lease.
+// spends is what only a tenant that has had a lease has.
 type spends struct {
 	extra atomic.Int64 // see Holder.addExtra
 	tried atomic.Int64 // tokens in Parts that are not decided yet

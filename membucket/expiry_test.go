@@ -6,11 +6,20 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/wire"
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// manual is a store whose clock the test advances.
+func manual() (s *Store, advance func(time.Duration)) {
+	micros := int64(1_757_000_000_000_000)
+	s = New()
+	s.clock = func() float64 { return wire.Clock(micros/1e6, micros%1e6) }
+	return s, func(d time.Duration) { micros += d.Microseconds() }
+}
 
 func draw(t *testing.T, s *Store, tenant string, terms lease.Terms) lease.Grant {
 	t.Helper()
@@ -23,7 +32,7 @@ func draw(t *testing.T, s *Store, tenant string, terms lease.Terms) lease.Grant 
 
 // A record goes when its bucket is full and nothing is out, and not a ms before.
 func TestARecordExpires(t *testing.T) {
-	s, f := manual(1_757_000_000_000_000)
+	s, advance := manual()
 	terms := lease.Terms{Limit: quota.PerSecond(1, 5), Share: 5, TTL: 2 * time.Second}
 	g := draw(t, s, "acme", terms)
 	require.Equal(t, int64(2), g.Waiters+g.Surplus)
@@ -34,22 +43,22 @@ func TestARecordExpires(t *testing.T) {
 		require.NoError(t, err)
 		return st
 	}
-	f.Advance(life)
+	advance(life)
 	assert.Equal(t, lease.State{Exists: true, Level: 5}, st())
-	f.Advance(time.Millisecond)
+	advance(time.Millisecond)
 	assert.Equal(t, lease.State{Level: 5}, st())
 	assert.Empty(t, s.buckets)
 }
 
 // Whoever makes up tenants makes the map no larger than about twice the buckets that are not full again.
 func TestMC1_TheMapFollowsTheLiveBuckets(t *testing.T) {
-	s, f := manual(1_757_000_000_000_000)
+	s, advance := manual()
 	terms := lease.Terms{Limit: quota.PerSecond(1000, 10), Share: 5, TTL: time.Millisecond}
 	const live = 1000 // as many as are made within a record's life
 	most := 0
 	for i := range 50 * live {
 		draw(t, s, fmt.Sprint(i), terms)
-		f.Advance(1004 * time.Millisecond / live)
+		advance(1004 * time.Millisecond / live)
 		most = max(most, len(s.buckets))
 	}
 	assert.Less(t, most, 3*live)

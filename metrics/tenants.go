@@ -16,8 +16,8 @@ import (
 type TenantOptions struct {
 	// Names are tenants that are always told apart, while they are in memory.
 	Names []string
-	// Top is how many of the busiest tenants of each limiter are, 0 to 1000: those with the most calls a second when it is
-	// scraped, refused ones too. All tenants in memory are looked at, so the choice is no estimate.
+	// Top is how many of the busiest tenants of each limiter are told apart beside them, 0 to 1000: those with the most calls
+	// a second when it is scraped, refused ones too. All tenants in memory are looked at, so the choice is no estimate.
 	Top int
 	// HashKey, if set, puts the first 8 bytes of the tenant's HMAC-SHA256 with this key in the label, in hex, in place of the
 	// tenant.

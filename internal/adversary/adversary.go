@@ -2,8 +2,6 @@
 // replica do, in the worst order that chance and a few plans can find: fill leases and wait, spend them in the last moment,
 // return old ones, lose replies, have requests executed twice, run their clocks off, change the terms. A leaky meter over
 // everything admitted is the oracle.
-//
-// It must run in a testing/synctest bubble, on whose virtual time store and replicas run.
 package adversary
 
 import (
@@ -82,21 +80,25 @@ func (h *held) ready(now time.Duration) int64 {
 }
 
 type replica struct {
-	terms  lease.Terms // as it asks with
+	plan   lease.Terms // what it asks with, but for its ttl
+	ttl    time.Duration
 	leases []*held
 	owed   map[int64]int64
 	drift  float64 // of its clock against the store's
 }
 
-// An Episode is one attack.
-type Episode struct {
+// An episode is one attack.
+type episode struct {
 	rng      *rand.Rand
 	store    lease.Store
+	advance  func(time.Duration) // the store's clock
+	now      time.Duration       // since the start
+	err      error               // the first of the store's
 	rules    Rules
 	key      lease.Key
 	limit    quota.Limit
-	ttl      time.Duration
-	start    time.Time
+	ttl      time.Duration // trust window of replicas
+	longest  time.Duration // and of some of them
 	meter    *fleet.Meter
 	burst    burstMeter
 	plans    []lease.Terms // that replicas switch between; they differ in budget and share
@@ -108,16 +110,14 @@ type Episode struct {
 	late     []answer
 }
 
-// Run plays the episode of a seed against store.
-func Run(seed uint64, store lease.Store, rules Rules) Outcome {
+// Run plays the episode of a seed against store, whose clock stands still but for advance. It fails if the store does.
+func Run(seed uint64, store lease.Store, advance func(time.Duration), rules Rules) (Outcome, error) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	pick := func(v ...float64) float64 { return v[rng.IntN(len(v))] }
-	// An episode begins with a second, so that what the store's clock rounds does not depend on the episodes before it.
-	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 	ttl := time.Duration(pick(200, 1000, 5000)) * time.Millisecond
-	e := &Episode{
-		rng: rng, store: store, rules: rules, ttl: ttl, limit: randomLimit(rng, ttl),
-		key: lease.Key{Tenant: fmt.Sprint(seed), Class: "default"}, start: time.Now(),
+	e := &episode{
+		rng: rng, store: store, advance: advance, rules: rules, ttl: ttl, limit: randomLimit(rng, ttl),
+		key:     lease.Key{Tenant: fmt.Sprint(seed), Class: "default"},
 		pressed: rng.IntN(2) == 0,
 		delays:  rng.IntN(4) == 0,
 	}
@@ -130,9 +130,11 @@ func Run(seed uint64, store lease.Store, rules Rules) Outcome {
 		e.plans = append(e.plans, options.Terms(e.limit))
 	}
 	e.meter, e.burst = fleet.NewMeter(e.limit), burstMeter{rate: e.limit.PerMillisecond() / 1e6}
+	e.longest = ttl * time.Duration(pick(1, 2))
 	for range int(pick(1, 2, 4, 8)) {
 		e.replicas = append(e.replicas, &replica{
-			terms: e.plans[0], owed: map[int64]int64{}, drift: pick(-0.005, 0, 0.005),
+			plan: e.plans[0], ttl: time.Duration(pick(float64(ttl), float64(e.longest))), owed: map[int64]int64{},
+			drift: pick(-0.005, 0, 0.005),
 		})
 	}
 	switch rng.IntN(6) {
@@ -155,7 +157,9 @@ func Run(seed uint64, store lease.Store, rules Rules) Outcome {
 	if !e.burst.blind {
 		o.Burst = e.burst.peak - float64(e.limit.Capacity)
 	}
-	return o
+	// An episode begins with a second, so that what the store's clock rounds does not depend on the episodes before it.
+	e.wait(time.Second - e.now%time.Second)
+	return o, e.err
 }
 
 // randomLimit is a capacity of 1 to 1e9 and a refill of 0, or 1 per hour to 1e6 per second; in every other one it fills the
@@ -176,34 +180,54 @@ func randomLimit(rng *rand.Rand, ttl time.Duration) quota.Limit {
 	return l
 }
 
-func (e *Episode) now() time.Duration { return time.Since(e.start) }
+func (e *episode) wait(d time.Duration) {
+	if d > 0 {
+		e.advance(d)
+		e.now += d
+	}
+}
+
+// did notes whether the store did what it was asked.
+func (e *episode) did(err error) bool {
+	if e.err == nil {
+		e.err = err
+	}
+	return err == nil
+}
+
+// terms are those that r asks with, and which so take over in the bucket.
+func (e *episode) terms(r *replica) lease.Terms {
+	t := r.plan
+	t.TTL = r.ttl
+	return t
+}
 
 // change has some of the replicas switch to another budget and share, so that several of them are in force in turn.
-func (e *Episode) change() {
+func (e *episode) change() {
 	if len(e.plans) == 1 {
 		return
 	}
 	if e.rng.IntN(3) == 0 { // all of them, to the same
 		to := e.plans[e.rng.IntN(len(e.plans))]
 		for _, r := range e.replicas {
-			r.terms = to
+			r.plan = to
 		}
 		return
 	}
 	for _, r := range e.replicas {
 		if e.rng.IntN(2) == 0 {
-			r.terms = e.plans[e.rng.IntN(len(e.plans))]
+			r.plan = e.plans[e.rng.IntN(len(e.plans))]
 		}
 	}
 }
 
 // inForce notes that the terms of a request have taken over in the bucket.
-func (e *Episode) inForce(t lease.Terms) {
+func (e *episode) inForce(t lease.Terms) {
 	e.budget, e.share = max(e.budget, t.Budget), max(e.share, t.Share)
-	e.burst.switchTo(e.now(), float64(t.Budget))
+	e.burst.switchTo(e.now, float64(t.Budget))
 }
 
-func (e *Episode) admit(at time.Duration, n int64) {
+func (e *episode) admit(at time.Duration, n int64) {
 	e.meter.Admit(at, n)
 	e.burst.admit(at, n)
 }
@@ -242,7 +266,7 @@ func (m *burstMeter) admit(at time.Duration, n int64) {
 
 // plan is the attack that reaches the bound: fill the leases, let the bucket fill up beside them, then spend everything at
 // once; a few times over, with old leases spent late and others returned just before.
-func (e *Episode) plan() {
+func (e *episode) plan() {
 	for range 1 + e.rng.IntN(3) {
 		for range 3 + e.rng.IntN(6) {
 			for _, r := range e.replicas {
@@ -252,21 +276,21 @@ func (e *Episode) plan() {
 		wait := e.ttl
 		if rate := e.limit.PerMillisecond(); rate > 0 {
 			fill := time.Duration(float64(e.limit.Capacity) / rate * float64(time.Millisecond))
-			wait = min(fill+time.Millisecond, e.ttl*time.Duration(e.rng.IntN(100))/100)
+			wait = min(fill+time.Millisecond, e.longest*time.Duration(e.rng.IntN(100))/100)
 		}
 		e.touch()
-		time.Sleep(wait)
+		e.wait(wait)
 		e.touch()
 		if e.rng.IntN(3) == 0 {
 			e.giveBack(e.any())
 		}
 		e.spendAll()
-		time.Sleep(time.Duration(e.rng.Int64N(int64(3 * e.ttl))))
+		e.wait(time.Duration(e.rng.Int64N(int64(3 * e.ttl))))
 	}
 }
 
 // touch switches plans and has a replica ask for nothing, which puts its terms in force.
-func (e *Episode) touch() {
+func (e *episode) touch() {
 	if len(e.plans) > 1 {
 		e.change()
 		e.draw(e.any(), 0, 0, 0)
@@ -274,26 +298,29 @@ func (e *Episode) touch() {
 }
 
 // edge is the attack on the borders of epochs: lease everything at the end of one, spend it unreported at the end of the next,
-// where the count of it runs out, and be there just after.
-func (e *Episode) edge() {
+// where the count of it runs out, and be there just after. Who has a longer window keeps its lease almost to the end of that.
+func (e *episode) edge() {
 	tau := e.ttl
 	e.draw(e.replicas[0], 0, 1, 0) // an epoch begins
-	start := e.now()
-	time.Sleep(tau - tau/40)
-	for _, r := range e.replicas {
-		e.draw(r, 0, e.limit.Capacity, 0)
+	start := e.now
+	e.wait(tau - tau/40)
+	for range e.replicas {
+		e.draw(e.any(), 0, e.limit.Capacity, 0)
 	}
 	e.change()
-	time.Sleep(start + 2*tau - tau/20 - e.now())
+	e.wait(start + 2*tau - tau/20 - e.now)
 	for _, r := range e.replicas {
-		e.spend(r, e.limit.Capacity)
+		if r.ttl == tau {
+			e.spend(r, e.limit.Capacity)
+		}
 	}
-	time.Sleep(start + 2*tau + time.Millisecond - e.now())
+	e.wait(start + 2*tau + time.Millisecond - e.now)
+	e.wait(start + tau + e.longest*9/10 - e.now)
 	e.spendAll()
 }
 
 // spendAll spends whatever can be spent at this moment.
-func (e *Episode) spendAll() {
+func (e *episode) spendAll() {
 	for _, r := range e.replicas {
 		e.spend(r, e.limit.Capacity)
 	}
@@ -304,12 +331,12 @@ func (e *Episode) spendAll() {
 	}
 }
 
-func (e *Episode) any() *replica { return e.replicas[e.rng.IntN(len(e.replicas))] }
+func (e *episode) any() *replica { return e.replicas[e.rng.IntN(len(e.replicas))] }
 
-func (e *Episode) step() {
+func (e *episode) step() {
 	tau := float64(e.ttl)
 	pauses := []float64{0, 0, 0, 1e6, 1e7, tau / 20, tau / 3, tau, 2 * tau}
-	time.Sleep(time.Duration(pauses[e.rng.IntN(len(pauses))] * e.rng.Float64()))
+	e.wait(time.Duration(pauses[e.rng.IntN(len(pauses))] * e.rng.Float64()))
 	if len(e.late) > 0 && e.rng.IntN(3) == 0 {
 		a := e.late[0]
 		e.late = e.late[1:]
@@ -322,6 +349,8 @@ func (e *Episode) step() {
 	switch x := e.rng.Float64(); {
 	case x < 0.40:
 		e.spend(r, 1+e.rng.Int64N(max(1, e.limit.Capacity/3)))
+	case x < 0.45:
+		e.take(r, 1+e.rng.Int64N(max(1, e.limit.Capacity/3)))
 	case x < 0.85:
 		horizon := time.Duration(0)
 		if e.pressed && e.rng.IntN(2) == 0 {
@@ -337,8 +366,8 @@ func (e *Episode) step() {
 }
 
 // spend admits up to n tokens of the leases of r.
-func (e *Episode) spend(r *replica, n int64) {
-	now := e.now()
+func (e *episode) spend(r *replica, n int64) {
+	now := e.now
 	for _, h := range r.leases {
 		if now >= h.dies && !e.rules.SpendExpired {
 			continue
@@ -364,14 +393,8 @@ func (e *Episode) spend(r *replica, n int64) {
 	r.leases = kept
 }
 
-// draw asks for tokens for waiters, who may have gone when they come, and for a lease.
-func (e *Episode) draw(r *replica, need, want int64, horizon time.Duration) {
-	req := lease.AcquireRequest{
-		Key: e.key, Terms: r.terms, Need: need, Want: want, Horizon: horizon, Replicas: 1 + e.rng.IntN(4),
-	}
-	if need > 0 {
-		req.Min = 1
-	}
+// reports are what r spent and has not told. What is told is sent once.
+func (e *episode) reports(r *replica) (reports [2]lease.Report) {
 	for _, h := range r.leases {
 		if !h.excess {
 			r.owed[h.grant.Epoch] += h.spent
@@ -381,33 +404,56 @@ func (e *Episode) draw(r *replica, need, want int64, horizon time.Duration) {
 	i := 0
 	for _, epoch := range slices.Sorted(maps.Keys(r.owed)) {
 		n := r.owed[epoch]
-		if i < len(req.Reports) && n > 0 {
-			req.Reports[i] = lease.Report{Epoch: epoch, Tokens: n}
+		if i < len(reports) && n > 0 {
+			reports[i] = lease.Report{Epoch: epoch, Tokens: n}
 			i++
 			if !e.rules.ReportTwice || e.rng.IntN(2) == 0 {
 				delete(r.owed, epoch)
 			}
 		}
 	}
-	sent := e.now()
-	if e.rng.IntN(40) == 0 { // the request is executed twice, the first answer is lost
+	return reports
+}
+
+// take asks for tokens for one call, without a lease.
+func (e *episode) take(r *replica, cost int64) {
+	terms := e.terms(r)
+	c := lease.Charge{Key: e.key, Terms: terms, Cost: cost, Reports: e.reports(r)}
+	e.inForce(terms)
+	reply, err := e.store.Take(context.Background(), []lease.Charge{c})
+	if e.did(err) && reply.Allowed && e.rng.IntN(10) > 0 { // else the answer is lost
+		e.admit(e.now, cost)
+	}
+}
+
+// draw asks for tokens for waiters, who may have gone when they come, and for a lease.
+func (e *episode) draw(r *replica, need, want int64, horizon time.Duration) {
+	terms := e.terms(r)
+	req := lease.AcquireRequest{
+		Key: e.key, Terms: terms, Need: need, Want: want, Horizon: horizon, Replicas: e.rng.IntN(5), Reports: e.reports(r),
+	}
+	if need > 0 {
+		req.Min = 1
+	}
+	sent := e.now
+	switch e.rng.IntN(40) {
+	case 0: // the request is executed twice, the first answer is lost
 		twice := req
 		twice.Reports = [2]lease.Report{}
-		_, _ = e.store.Acquire(context.Background(), twice)
+		_, err := e.store.Acquire(context.Background(), twice)
+		e.did(err)
+	case 1:
+		return // the request is lost
 	}
-	e.inForce(r.terms)
+	e.inForce(terms)
 	g, err := e.store.Acquire(context.Background(), req)
-	if err != nil {
-		panic(err)
-	}
-	granted := e.now()
-	if e.rng.IntN(10) == 0 {
+	if !e.did(err) || e.rng.IntN(10) == 0 {
 		return // the answer is lost
 	}
 	// Waiters' tokens count when they are granted: what is admitted when the answer comes are calls in flight.
 	unspent := g.Waiters
 	if e.rng.IntN(3) > 0 {
-		e.admit(granted, g.Waiters)
+		e.admit(e.now, g.Waiters)
 		unspent = 0
 	}
 	if a := (answer{r, g, sent, unspent}); e.delays && e.rng.IntN(2) == 0 {
@@ -426,34 +472,34 @@ type answer struct {
 }
 
 // land has an answer arrive.
-func (e *Episode) land(a answer) {
+func (e *episode) land(a answer) {
 	r, g, sent := a.to, a.grant, a.sent
 	switch {
 	case a.unspent == 0:
 	case e.rules.KeepWaiters:
 		r.leases = append(r.leases, &held{
 			grant: lease.Grant{Surplus: a.unspent, Ready: a.unspent, Epoch: g.Epoch}, left: a.unspent,
-			dies: sent + e.ttl, excess: true,
+			dies: sent + r.ttl, excess: true,
 		})
 	default:
 		e.burst.blind = e.burst.blind || len(e.plans) > 1
-		e.send(lease.Return{Key: e.key, Terms: r.terms, Waiters: a.unspent, At: g.At})
+		e.send(lease.Return{Key: e.key, Terms: e.terms(r), Waiters: a.unspent, At: g.At})
 	}
 	if g.Surplus == 0 {
 		return
 	}
-	window := float64(e.ttl-e.ttl/200-time.Millisecond) * (1 + r.drift)
+	window := float64(r.ttl-r.ttl/200-time.Millisecond) * (1 + r.drift)
 	from := sent
 	if e.rules.WindowOnReply {
-		from = e.now()
+		from = e.now
 	}
 	r.leases = append(r.leases, &held{
-		grant: g, left: g.Surplus, from: e.now(), dies: from + time.Duration(window),
+		grant: g, left: g.Surplus, from: e.now, dies: from + time.Duration(window),
 	})
 }
 
 // giveBack returns a lease of r, in full.
-func (e *Episode) giveBack(r *replica) {
+func (e *episode) giveBack(r *replica) {
 	if len(r.leases) == 0 {
 		return
 	}
@@ -463,19 +509,17 @@ func (e *Episode) giveBack(r *replica) {
 	if h.excess {
 		return
 	}
-	item := lease.Return{Key: e.key, Terms: r.terms, Epoch: h.grant.Epoch, Unspent: h.left, Spent: h.spent}
+	item := lease.Return{Key: e.key, Terms: e.terms(r), Epoch: h.grant.Epoch, Unspent: h.left, Spent: h.spent}
 	e.send(item)
 	if e.rules.ReturnTwice {
 		e.send(item)
 	}
 }
 
-func (e *Episode) send(item lease.Return) {
+func (e *episode) send(item lease.Return) {
 	if e.rng.IntN(10) == 0 {
 		return // lost on the way
 	}
 	e.inForce(item.Terms)
-	if err := e.store.Return(context.Background(), []lease.Return{item}); err != nil {
-		panic(err)
-	}
+	e.did(e.store.Return(context.Background(), []lease.Return{item}))
 }

@@ -4,11 +4,13 @@ import (
 	"flag"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/leaselimit/leaselimit/internal/adversary"
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/membucket"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var (
@@ -49,10 +51,12 @@ func count() uint64 {
 // play plays n episodes against one store.
 func play(t *testing.T, from, n uint64, store func() lease.Store, rules adversary.Rules) (s tally) {
 	t.Helper()
-	synctest.Test(t, func(*testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		st := store()
 		for seed := from; seed < from+n; seed++ {
-			s.add(adversary.Run(seed, st, rules))
+			o, err := adversary.Run(seed, st, time.Sleep, rules)
+			require.NoError(t, err, o.Setting)
+			s.add(o)
 		}
 	})
 	return s
@@ -79,8 +83,11 @@ func TestEpisodesAreTheirSeeds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for seed := *first; seed < *first+2000; seed++ {
-			one := adversary.Run(seed, membucket.New(), adversary.Rules{})
-			assert.Equal(t, one, adversary.Run(seed, membucket.New(), adversary.Rules{}))
+			one, err := adversary.Run(seed, membucket.New(), time.Sleep, adversary.Rules{})
+			require.NoError(t, err)
+			again, err := adversary.Run(seed, membucket.New(), time.Sleep, adversary.Rules{})
+			require.NoError(t, err)
+			assert.Equal(t, one, again)
 		}
 	})
 }
@@ -100,7 +107,7 @@ func TestOracle(t *testing.T) {
 	for _, off := range []string{
 		"R1: refill before reports", "R2: piecewise across borders", "R3: epochs are named",
 		"surplus is counted", "refill cap", "the past is priced at its own terms", "a cut of the budget takes tokens",
-		"late waiters' tokens are credited less the refill",
+		"late waiters' tokens are credited less the refill", "the longest trust window counts",
 	} {
 		t.Run("without "+off, func(t *testing.T) {
 			t.Parallel()

@@ -75,8 +75,12 @@ func (c *copied) refill(b *shared, t lease.Terms) {
 		}
 	}
 	c.fill(b, now)
-	if b.cur+b.prev == 0 {
-		b.epoch = math.Floor(now)
+	tau := float64(t.TTL.Milliseconds())
+	switch {
+	case b.cur+b.prev == 0:
+		b.epoch, b.tau = math.Floor(now), tau
+	case tau > b.tau && c.off != "the longest trust window counts":
+		b.tau, b.cur, b.prev = tau, b.cur+b.prev, 0
 	}
 	b.budget, b.share = float64(t.Budget), float64(t.Share)
 	if c.off != "a cut of the budget takes tokens" {
@@ -101,21 +105,26 @@ func (c *copied) settle(b *shared, epoch, n float64) (taken float64) {
 	return taken
 }
 
+// refillAndReport is how Acquire and Take begin.
+func (c *copied) refillAndReport(key lease.Key, t lease.Terms, reports [2]lease.Report) *shared {
+	b := c.load(key, t)
+	first := c.off == "R1: refill before reports"
+	if !first {
+		c.refill(b, t)
+	}
+	for _, r := range reports {
+		c.settle(b, float64(r.Epoch), float64(r.Tokens))
+	}
+	if first {
+		c.refill(b, t)
+	}
+	return b
+}
+
+func whole(v float64) float64 { return max(0, math.Floor(v+1e-9)) }
+
 func (c *copied) Acquire(_ context.Context, req lease.AcquireRequest) (lease.Grant, error) {
-	b := c.load(req.Key, req.Terms)
-	reports := func() {
-		for _, r := range req.Reports {
-			c.settle(b, float64(r.Epoch), float64(r.Tokens))
-		}
-	}
-	if c.off == "R1: refill before reports" {
-		reports()
-		c.refill(b, req.Terms)
-	} else {
-		c.refill(b, req.Terms)
-		reports()
-	}
-	whole := func(v float64) float64 { return max(0, math.Floor(v+1e-9)) }
+	b := c.refillAndReport(req.Key, req.Terms, req.Reports)
 	waiters := min(float64(req.Need), whole(b.tokens))
 	if waiters < float64(req.Min) {
 		waiters = 0
@@ -152,7 +161,16 @@ func (c *copied) Return(_ context.Context, items []lease.Return) error {
 	return nil
 }
 
-func (c *copied) Take(context.Context, []lease.Charge) (lease.TakeReply, error) { panic("not used") }
+func (c *copied) Take(_ context.Context, charges []lease.Charge) (r lease.TakeReply, err error) {
+	for _, x := range charges { // there is one
+		b := c.refillAndReport(x.Key, x.Terms, x.Reports)
+		if cost := float64(x.Cost); cost <= whole(b.tokens) {
+			b.tokens -= cost
+			r.Allowed = true
+		}
+	}
+	return r, nil
+}
 
 func (c *copied) Peek(context.Context, lease.Key, lease.Terms) (lease.State, error) {
 	panic("not used")

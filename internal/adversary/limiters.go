@@ -19,13 +19,13 @@ import (
 // errLost is what a faulty store says of an answer that was lost on the way.
 var errLost = errors.New("adversary: answer lost")
 
-// Limiters plays the episode of a seed with real limiters over store, whose answers get lost, late and out of step. Calls
-// come in bursts and after pauses, alone, together with another class or as estimates that are settled; they give up while
-// they wait, and replicas are closed and replaced.
+// Limiters plays the episode of a seed with real limiters over store, whose questions get lost, and whose answers lost, late
+// and out of step. Calls come in bursts and after pauses, alone, together with another class or as estimates that are settled;
+// they give up while they wait, tenants make room for others, and replicas are closed and replaced.
 func Limiters(seed uint64, store lease.Store) Outcome {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	pick := func(v ...float64) float64 { return v[rng.IntN(len(v))] }
-	capacity := int64(pick(4, 10, 40, 100, 1000))
+	capacity := int64(pick(4, 10, 40, 100))
 	limit := quota.Limit{Capacity: capacity}
 	if r := pick(0, 0.5, 2, 10, 100, 1000); r > 0 {
 		limit.Refill, limit.Per = int64(r*2), 2*time.Second
@@ -36,6 +36,8 @@ func Limiters(seed uint64, store lease.Store) Outcome {
 		LeaseShare:   pick(0.25, 0.5, 1),
 		LeaseTTL:     time.Duration(pick(200, 1000, 5000)) * time.Millisecond,
 		LeaseSize:    int64(pick(0, 0, 1, 5, float64(capacity))),
+		MaxHold:      int64(pick(0, 0, float64(max(5, capacity)))),
+		MaxTenants:   int(pick(1, 10)),
 		OnFailure:    leaselimit.FailClosed,
 		Replicas:     int(pick(0, 1, 4)),
 	}
@@ -44,24 +46,29 @@ func Limiters(seed uint64, store lease.Store) Outcome {
 	}
 	p := &play{
 		start: time.Now(), limit: limit, tenant: fmt.Sprint(seed),
-		store: &faulty{Store: store, rng: rand.New(rand.NewPCG(seed, 12)), faults: rng.IntN(2) == 0},
+		store: &faulty{Store: store, rng: rand.New(rand.NewPCG(seed, 12)), faults: rng.IntN(2) == 0, ttl: cfg.LeaseTTL},
 	}
 	n := int(pick(1, 2, 4, 8))
 	for range n {
 		p.replicas = append(p.replicas, p.replica(cfg))
 	}
 	tau := float64(cfg.LeaseTTL)
-	for range 10 + rng.IntN(20) {
+	for range 50 + rng.IntN(100) {
 		time.Sleep(time.Duration([]float64{0, 1e6, 2e7, tau / 20, tau / 3, tau, 2 * tau}[rng.IntN(7)] * rng.Float64()))
 		for range 1 + rng.IntN(3) {
 			r := p.replicas[rng.IntN(n)]
 			cost := 1 + rng.Int64N(max(1, capacity/10))
 			for range int(pick(1, 1, 3, 20)) {
 				p.call(r, move{
-					cost: cost, hasty: rng.IntN(10) == 0, kind: kind(rng.IntN(4)), actual: rng.Int64N(2*cost + 1),
+					cost: cost, hasty: rng.IntN(10) == 0, leaves: time.Duration(pick(0, 50e6*rng.Float64())),
+					kind: kind(rng.IntN(4)), actual: rng.Int64N(2*cost + 1),
 					delay: time.Duration(rng.Float64() * rng.Float64() * 2 * tau),
 				})
 			}
+		}
+		if rng.IntN(8) == 0 { // makes room for another tenant
+			r := p.replicas[rng.IntN(n)]
+			p.calls.Go(func() { _, _ = r.Allow(context.Background(), "another") })
 		}
 		if rng.IntN(20) == 0 {
 			i := rng.IntN(n)
@@ -175,7 +182,8 @@ func (p *play) replica(cfg leaselimit.Config) player {
 // move is a call: what it costs, and in which way it asks.
 type move struct {
 	cost   int64
-	hasty  bool // gives up at once if it has to wait
+	hasty  bool          // gives up
+	leaves time.Duration // and when, if it waits by then
 	kind   kind
 	actual int64         // of an estimate
 	delay  time.Duration // and when it is settled
@@ -195,7 +203,10 @@ func (p *play) call(r player, m move) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		if m.hasty {
-			p.calls.Go(cancel)
+			p.calls.Go(func() {
+				time.Sleep(m.leaves)
+				cancel()
+			})
 		}
 		var d leaselimit.Decision
 		var e leaselimit.Estimate
@@ -243,11 +254,12 @@ func (p *play) close(r player) {
 	}
 }
 
-// faulty loses answers, and has returns arrive late.
+// faulty loses questions and answers, and has them arrive late.
 type faulty struct {
 	lease.Store
 
 	faults bool
+	ttl    time.Duration
 	mu     sync.Mutex
 	rng    *rand.Rand
 }
@@ -258,10 +270,35 @@ func (f *faulty) chance(n int) bool {
 	return f.faults && f.rng.IntN(n) == 0
 }
 
+// delay waits, often for longer than a lease lives.
+func (f *faulty) delay() {
+	f.mu.Lock()
+	d := time.Duration(f.rng.Float64() * 2.5 * float64(f.ttl))
+	f.mu.Unlock()
+	time.Sleep(d)
+}
+
+func lost(op string) error {
+	return &lease.StoreError{Op: op, Reason: lease.ReasonTimeout, Err: errLost}
+}
+
+// patience is longer than anybody waits: a waiter's token counts when it is granted, so what is late for waiters comes when
+// they are gone.
+const patience = 100 * time.Millisecond
+
 func (f *faulty) Acquire(ctx context.Context, req lease.AcquireRequest) (lease.Grant, error) {
+	if f.chance(20) {
+		return lease.Grant{}, lost("acquire")
+	}
 	g, err := f.Store.Acquire(ctx, req)
-	if err == nil && f.chance(12) {
-		return lease.Grant{}, &lease.StoreError{Op: "acquire", Reason: lease.ReasonTimeout, Err: errLost}
+	switch {
+	case err == nil && f.chance(12):
+		return lease.Grant{}, lost("acquire")
+	case req.Need == 0 && f.chance(5):
+		f.delay()
+	case req.Need > 0 && f.chance(10):
+		time.Sleep(patience)
+		f.delay()
 	}
 	return g, err
 }
@@ -269,20 +306,24 @@ func (f *faulty) Acquire(ctx context.Context, req lease.AcquireRequest) (lease.G
 func (f *faulty) Take(ctx context.Context, charges []lease.Charge) (lease.TakeReply, error) {
 	r, err := f.Store.Take(ctx, charges)
 	if f.chance(6) {
-		time.Sleep(100 * time.Millisecond) // later than anybody waits
+		time.Sleep(patience)
 	}
 	if err == nil && f.chance(12) {
-		return lease.TakeReply{}, &lease.StoreError{Op: "take", Reason: lease.ReasonTimeout, Err: errLost}
+		return lease.TakeReply{}, lost("take")
 	}
 	return r, err
 }
 
 func (f *faulty) Return(ctx context.Context, items []lease.Return) error {
 	if f.chance(6) {
-		return &lease.StoreError{Op: "return", Reason: lease.ReasonTimeout, Err: errLost}
+		return lost("return")
 	}
 	if f.chance(4) {
-		time.Sleep(20 * time.Millisecond)
+		f.delay()
 	}
-	return f.Store.Return(ctx, items)
+	err := f.Store.Return(context.WithoutCancel(ctx), items)
+	if err == nil && f.chance(10) {
+		return lost("return")
+	}
+	return err
 }

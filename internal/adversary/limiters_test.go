@@ -15,7 +15,7 @@ import (
 func TestBoundHoldsForLimiters(t *testing.T) {
 	t.Parallel()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	n := max(1, count()/50)
+	n := max(1, count()/100)
 	var s tally
 	for seed := *first; seed < *first+n; seed++ {
 		synctest.Test(t, func(*testing.T) {
@@ -24,7 +24,7 @@ func TestBoundHoldsForLimiters(t *testing.T) {
 	}
 	t.Logf("seeds %d to %d: %+v", *first, *first+n-1, s)
 	assert.Zero(t, s.violated, s.worst)
-	assert.Positive(t, s.reached, "the adversary is weak")
+	assert.Greater(t, s.reached, s.reachable/30, "the adversary is weak")
 }
 
 // TestHoardersReachTheBudget: the bound is tight for limiters too. Hoarders that fill their leases, wait for the bucket to refill

@@ -30,8 +30,8 @@ type Clock struct {
 	mutate func(script string) string
 	texts  map[string]string // the scripts of this module by their hash
 
-	mu     sync.Mutex
-	micros int64
+	mu  sync.Mutex
+	now time.Duration // since 1970
 }
 
 var _ redis.Hook = (*Clock)(nil)
@@ -41,7 +41,7 @@ func New(micros int64) *Clock { return Mutant(micros, nil) }
 
 // Mutant is New for tests of tests: each script is changed by mutate before it is sent.
 func Mutant(micros int64, mutate func(script string) string) *Clock {
-	c := &Clock{mutate: mutate, texts: make(map[string]string), micros: micros}
+	c := &Clock{mutate: mutate, texts: make(map[string]string), now: time.Duration(micros) * time.Microsecond}
 	for _, text := range []string{scripts.Acquire, scripts.Take, scripts.Return, scripts.Peek, scripts.Reset} {
 		c.texts[redis.NewScript(text).Hash()] = text
 	}
@@ -52,14 +52,14 @@ func Mutant(micros int64, mutate func(script string) string) *Clock {
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.micros += d.Microseconds()
+	c.now += d
 }
 
 // Micros is what the clock shows, in µs since 1970.
 func (c *Clock) Micros() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.micros
+	return c.now.Microseconds()
 }
 
 // Millis is what a script makes of it.

@@ -65,10 +65,13 @@ type Call struct {
 }
 
 // Proved is by how many tokens the calls were at least above the capacity and the refill, in the window where they were the
-// most; below 0 if nowhere. Where exactly each decision fell is not known, so a call counts to a window only if all of it lies
-// inside: wherever the decisions fell, the overshoot was no less.
+// most; below 0 if nowhere.
 //
-// cmd/leaselimit/internal/judge has the same idea, for calls of one token.
+// A [Meter] needs a moment for each admission, and all that is known of it is that it lies between Start and End. Neither of
+// them will do. Starts bunch the calls that were made together and waited for the store until it had refilled; ends bunch the
+// calls that it had decided on one after the other, and whose answers came together. So a call counts to a window only if all
+// of it lies inside: wherever the decisions fell, the overshoot was no less. What is lost for it is no more than the calls
+// that were in flight at the ends of a window, and calls that spend from a lease are in flight for a microsecond.
 func Proved(calls []Call, l quota.Limit) float64 {
 	allowed := make([]Call, 0, len(calls))
 	for _, c := range calls {

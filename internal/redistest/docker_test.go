@@ -13,23 +13,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocker is built where Docker is (make container), with an image named by LEASELIMIT_REDIS_IMAGE: elsewhere the programs
-// on PATH are what the suite runs on.
-func TestDocker(t *testing.T) {
+func dockerEngine(t *testing.T) *docker {
+	t.Helper()
 	if os.Getenv("LEASELIMIT_REDIS_IMAGE") == "" {
 		t.Fatal("LEASELIMIT_REDIS_IMAGE names no image to test the Docker way with")
 	}
-	t.Parallel()
 	e, err := findDocker()
 	require.NoError(t, err)
-	d := e.(*docker)
+	return e.(*docker)
+}
+
+// TestDocker is built where Docker is (make container), with an image named by LEASELIMIT_REDIS_IMAGE: elsewhere the programs
+// on PATH are what the suite runs on.
+func TestDocker(t *testing.T) {
+	t.Parallel()
+	d := dockerEngine(t)
 
 	s := Start(t, withEngine(d), WithTLS(), WithConfig("requirepass", "secret"), WithConfig("appendonly", "yes"),
 		WithConfig("appendfsync", "always"))
 	require.NoError(t, s.Client(t, s.OverTLS).Ping(t.Context()).Err())
 	assert.Equal(t, "OK", s.CLI(t, "SET", "k", "v"))
 	s.Pause()
-	_, err = ask(t.Context(), s.Addr(), "secret", "PING")
+	_, err := ask(t.Context(), s.Addr(), "secret", "PING")
 	require.ErrorContains(t, err, "timeout")
 	s.Resume()
 	require.NoError(t, s.Client(t).Ping(t.Context()).Err())
@@ -49,13 +54,8 @@ func TestDocker(t *testing.T) {
 
 // TestDockerReaper ends the reaper's input, as the death of this process would.
 func TestDockerReaper(t *testing.T) {
-	if os.Getenv("LEASELIMIT_REDIS_IMAGE") == "" {
-		t.Fatal("LEASELIMIT_REDIS_IMAGE names no image to test the Docker way with")
-	}
 	t.Parallel()
-	e, err := findDocker()
-	require.NoError(t, err)
-	d := e.(*docker)
+	d := dockerEngine(t)
 	s := Start(t, withEngine(d))
 	require.NoError(t, d.lifeline.Close())
 	diesSoon(t, s.Addr())

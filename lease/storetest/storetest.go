@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leaselimit/leaselimit/internal/adversary"
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/stretchr/testify/assert"
@@ -23,7 +24,7 @@ type Fixture struct {
 // A Harness runs test with a fixture of its own, for instance in a bubble of testing/synctest.
 type Harness func(t *testing.T, test func(t *testing.T, f Fixture))
 
-// Run runs the suite.
+// Run runs the suite: tables of steps, and the attacks of internal/adversary on the bound.
 func Run(t *testing.T, h Harness) {
 	for _, group := range [][]test{drawTests, leaseTests, pressedTests, returnTests, takeTests, termsTests, edgeTests} {
 		for _, tt := range group {
@@ -34,10 +35,10 @@ func Run(t *testing.T, h Harness) {
 	}
 	t.Run("Bound", func(t *testing.T) {
 		h(t, func(t *testing.T, f Fixture) {
-			for seed := range uint64(20) {
-				excess, err := Fleet(t.Context(), f, seed, Faults{})
-				require.NoError(t, err)
-				require.LessOrEqual(t, excess, near, "seed %d", seed)
+			for seed := range uint64(100) {
+				o, err := adversary.Run(seed, f.Store, f.Advance, adversary.Rules{})
+				require.NoError(t, err, o.Setting)
+				require.False(t, o.Violated(), "overshoot %v, %s", o.Overshoot, o.Setting)
 			}
 		})
 	})

@@ -32,7 +32,7 @@ func (s Streams) say(format string, args ...any) {
 // A Command is one of a program's commands.
 type Command struct {
 	Name  string
-	Args  string // what follows the flags, for the usage line: "TENANT"
+	Args  string // what follows the flags, for the usage line: "TENANT"; empty: nothing may
 	Short string // one line, for the list of commands
 	Long  string // a few lines, above the flags
 
@@ -88,6 +88,8 @@ func (c Command) run(ctx context.Context, title string, args []string, s Streams
 		return write(s.Out, c.help(title, flags))
 	case err != nil:
 		return usageError{err.Error()}
+	case c.Args == "" && len(rest) > 0:
+		return Usagef("%q is no flag, and nothing else is understood", rest[0])
 	}
 	return do(ctx, rest, s)
 }

@@ -1,11 +1,14 @@
 package demo
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/judge"
+	oracle "github.com/leaselimit/leaselimit/internal/fleet"
+	"github.com/leaselimit/leaselimit/quota"
+	"golang.org/x/time/rate"
 )
 
 // A result is what comes out of a run. Times are in nanoseconds in JSON.
@@ -29,7 +32,7 @@ type result struct {
 	Ideal int64 `json:"ideal"` // what one central bucket would have admitted
 	Naive int64 `json:"naive"` // what separate in-process limiters would have
 
-	Overshoot  float64 `json:"overshoot"` // tokens, at least: see judge.Overshoot
+	Overshoot  float64 `json:"overshoot"` // tokens, at least: see oracle.Proved
 	Bound      int64   `json:"bound"`
 	BoundHeld  bool    `json:"bound_held"`
 	Undershoot int64   `json:"undershoot"`  // admitted below the ideal
@@ -74,10 +77,11 @@ func newResult(f *fleet, elapsed time.Duration, clockAhead float64) result {
 		Capacity: f.limit.Capacity, Refill: f.limit.Refill, Elapsed: elapsed,
 		Bound: bound.Tokens, ClockAhead: clockAhead, maxOvershoot: bound.MaxOvershoot,
 	}
-	var calls []judge.Call
+	var calls []oracle.Call
 	var took, late, trips []int64
-	for i, rep := range f.replicas {
+	for _, rep := range f.replicas {
 		var here replicaResult
+		var own []oracle.Call
 		for _, c := range rep.calls {
 			if c.answer == notMade {
 				continue
@@ -97,9 +101,13 @@ func newResult(f *fleet, elapsed time.Duration, clockAhead float64) result {
 			case undecided:
 				r.Undecided++
 			}
-			calls = append(calls, judge.Call{Start: c.start, End: c.end, Replica: i, Allowed: c.answer.allowed()})
+			own = append(own, oracle.Call{
+				Start: time.Duration(c.start), End: time.Duration(c.end), Cost: 1, Allowed: c.answer.allowed(),
+			})
 			took, late = append(took, c.end-c.start), append(late, c.start-c.due)
 		}
+		r.Naive += naive(own, f.limit)
+		calls = append(calls, own...)
 		here.StoreCalls = rep.limiter.Stats().StoreCalls()
 		trips = append(trips, rep.store.draws()...)
 		r.PerReplica = append(r.PerReplica, here)
@@ -108,8 +116,7 @@ func newResult(f *fleet, elapsed time.Duration, clockAhead float64) result {
 		r.Refused += here.Refused
 		r.StoreCalls += here.StoreCalls
 	}
-	judge.Sort(calls)
-	r.judge(calls, f.judged())
+	r.judge(calls, f.limit)
 	r.CallsPerAdmitted = ratio(r.StoreCalls, r.Admitted)
 	r.WaitedShare = ratio(r.Waited, r.Admitted)
 	r.P50, r.P99 = percentiles(took)
@@ -121,19 +128,36 @@ func newResult(f *fleet, elapsed time.Duration, clockAhead float64) result {
 	return r
 }
 
-// judge compares the calls, which are sorted, with the bound and with other designs.
-func (r *result) judge(calls []judge.Call, l judge.Limit) {
-	r.Ideal = judge.Ideal(calls, l)
-	r.Naive = judge.Naive(calls, r.Replicas, l)
+// judge compares the calls with the bound, and with one bucket that is asked for each of them the moment it is made.
+func (r *result) judge(calls []oracle.Call, l quota.Limit) {
+	r.Ideal = admitted(calls, oracle.NewBucket(l).Take)
 	r.Undershoot = max(0, r.Ideal-r.Admitted)
 
 	byStore := l
-	byStore.Rate *= 1 + r.ClockAhead
-	over := judge.Overshoot(calls, byStore)
+	byStore.Per = time.Duration(float64(l.Per) / (1 + r.ClockAhead))
+	over := max(0, oracle.Proved(calls, byStore))
 	// A clock of a resolution refills up to so much too early in any one window; the rest is rounding.
-	slack := l.Rate*float64(resolution) + 1e-6
+	slack := l.PerMillisecond()*resolution.Seconds()*1000 + 1e-6
 	r.BoundHeld = over <= float64(r.Bound)+slack
 	r.Overshoot = math.Round(over*1000) / 1000
+}
+
+// naive is how many of a replica's calls an in-process limiter of its own would have admitted, for the whole limit.
+func naive(calls []oracle.Call, l quota.Limit) int64 {
+	limiter := rate.NewLimiter(rate.Limit(l.PerMillisecond()*1000), int(l.Capacity))
+	epoch := time.Unix(0, 0)
+	return admitted(calls, func(at time.Duration, cost int64) bool { return limiter.AllowN(epoch.Add(at), int(cost)) })
+}
+
+// admitted is how many of the calls a limiter admits that is asked for them in the order in which they were made. It sorts calls.
+func admitted(calls []oracle.Call, take func(at time.Duration, cost int64) bool) (n int64) {
+	slices.SortStableFunc(calls, func(a, b oracle.Call) int { return cmp.Compare(a.Start, b.Start) })
+	for _, c := range calls {
+		if take(c.Start, c.Cost) {
+			n++
+		}
+	}
+	return n
 }
 
 func ratio(a, b int64) float64 {

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/judge"
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/tty"
+	oracle "github.com/leaselimit/leaselimit/internal/fleet"
+	"github.com/leaselimit/leaselimit/quota"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,12 +26,12 @@ func TestPercentiles(t *testing.T) {
 
 // A store whose clock is ahead refills more in what is a second here. Exact mode would look broken otherwise.
 func TestTheClockOfTheStoreCounts(t *testing.T) {
-	var calls []judge.Call
-	for i := range int64(1000) {
-		at := i * 999_000 // 1 in 1000 faster than the limit
-		calls = append(calls, judge.Call{Start: at, End: at, Allowed: true})
+	var calls []oracle.Call
+	for i := range 1000 {
+		at := time.Duration(i) * 999 * time.Microsecond // 1 in 1000 faster than the limit
+		calls = append(calls, oracle.Call{Start: at, End: at, Cost: 1, Allowed: true})
 	}
-	limit := judge.Limit{Capacity: 1, Rate: 1e-6} // 1000 a second
+	limit := quota.PerSecond(1000, 1)
 	for _, tt := range []struct {
 		ahead float64
 		held  bool
@@ -39,6 +40,22 @@ func TestTheClockOfTheStoreCounts(t *testing.T) {
 		r.judge(calls, limit)
 		require.Equal(t, tt.held, r.BoundHeld, "%v ahead: overshoot %v", tt.ahead, r.Overshoot)
 	}
+}
+
+func TestSeparateLimitersMultiplyTheLimit(t *testing.T) {
+	limit := quota.Limit{Capacity: 10}
+	var all []oracle.Call
+	alone := int64(0)
+	for range 4 {
+		own := make([]oracle.Call, 100)
+		for i := range own {
+			own[i] = oracle.Call{Start: time.Duration(i), Cost: 1}
+		}
+		alone += naive(own, limit)
+		all = append(all, own...)
+	}
+	require.EqualValues(t, 4*10, alone)
+	require.EqualValues(t, 10, admitted(all, oracle.NewBucket(limit).Take))
 }
 
 func TestClockAhead(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/cli"
-	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/judge"
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/quota"
 )
@@ -101,7 +100,3 @@ func (s *settings) config() leaselimit.Config {
 
 // memoryTimeout: the bucket in memory never fails. It can only be late, on a machine that is busy with something else.
 const memoryTimeout = time.Second
-
-func (s *settings) judged() judge.Limit {
-	return judge.Limit{Capacity: s.limit.Capacity, Rate: s.limit.PerMillisecond() / 1e6}
-}

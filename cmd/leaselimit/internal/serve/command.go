@@ -49,13 +49,11 @@ func setup(flags *flag.FlagSet) func(context.Context, []string, cli.Streams) err
 	flags.StringVar(&s.tlsKey, "tls-key", "", "`file` of the key of -tls-cert, PEM")
 	flags.DurationVar(&s.drain, "drain", 10*time.Second, "how long calls under way may take once the end was asked for")
 	flags.BoolVar(&s.check, "check", false, "read the config file and end")
-	return func(ctx context.Context, args []string, out cli.Streams) error { return serve(ctx, s, args, out) }
+	return func(ctx context.Context, _ []string, out cli.Streams) error { return serve(ctx, s, out) }
 }
 
-func serve(ctx context.Context, s settings, args []string, out cli.Streams) error {
+func serve(ctx context.Context, s settings, out cli.Streams) error {
 	switch {
-	case len(args) > 0:
-		return cli.Usagef("there is nothing to say but flags: %q", args[0])
 	case s.configFile == "":
 		return cli.Usagef("-config is missing")
 	case (s.tlsCert == "") != (s.tlsKey == ""):

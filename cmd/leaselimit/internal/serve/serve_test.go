@@ -408,7 +408,7 @@ func TestUsage(t *testing.T) {
 		want   string
 	}{
 		{nil, cli.ExitUsage, "-config is missing"},
-		{[]string{"-config", good, "more"}, cli.ExitUsage, "nothing to say but flags"},
+		{[]string{"-config", good, "more"}, cli.ExitUsage, `"more" is no flag`},
 		{[]string{"-config", good, "-drain", "-1s"}, cli.ExitUsage, "-drain is -1s, must be 0 or more"},
 		{[]string{"-config", good, "-tls-cert", good}, cli.ExitUsage, "-tls-cert and -tls-key go together"},
 		{[]string{"-config", good, "-tls-key", good}, cli.ExitUsage, "-tls-cert and -tls-key go together"},

@@ -28,10 +28,7 @@ takes -rtt and computing takes nothing. With -redis every run takes -duration, a
 		Setup: func(flags *flag.FlagSet) func(context.Context, []string, cli.Streams) error {
 			s := settings{bubble: bubble}
 			s.define(flags)
-			return func(ctx context.Context, args []string, out cli.Streams) error {
-				if len(args) > 0 {
-					return cli.Usagef("%q is no flag, and nothing else is understood", args[0])
-				}
+			return func(ctx context.Context, _ []string, out cli.Streams) error {
 				if err := s.complete(flags); err != nil {
 					return err
 				}
