@@ -156,6 +156,8 @@ func (fl *fleet) draw(ctx context.Context, p *replica) error {
 	}
 	if req.Need = pick[int64](fl.Rand, 0, 1, 1, 3, c); req.Need > 0 {
 		req.Min = 1 + fl.Int64N(req.Need)
+	} else {
+		req.Min = pick[int64](fl.Rand, 0, 1, c) // the smallest that was refused of late
 	}
 	if fl.Float64() < 0.3 {
 		req.Horizon = time.Duration(fl.Float64() * float64(p.ttl) / 2)

@@ -51,6 +51,17 @@ var pressedTests = []test{
 		b.holds(lim, -10, 12)
 	}},
 
+	{"AReplicaThatAsksForNobodyGetsWhatIsThere", func(t *testing.T, b *bench) {
+		lim := terms(100, 10, 0, 25)
+		b.draw(lim, 97)
+		g := b.acquire(lease.AcquireRequest{Key: bucket, Terms: lim, Min: 3, Want: 99, Horizon: time.Second})
+		assert.Zero(t, g.Waiters)
+		assert.Equal(t, int64(13), g.Surplus)
+		assert.Equal(t, int64(3), g.Ready)
+		assert.Zero(t, g.RetryAfter, "the smallest cost could pass")
+		b.holds(lim, -10, 13)
+	}},
+
 	{"TheFirstFutureTokensAreForTheSmallestCost", func(t *testing.T, b *bench) {
 		lim := terms(100, 10, 0, 25)
 		b.draw(lim, 98)
