@@ -410,6 +410,10 @@ func (h *Holder) relimitLocked(limit quota.Limit) {
 	if old.Limit == limit {
 		return
 	}
+	if h.mu.at >= 0 { // what was admitted is a matter of the limit that stood
+		h.keepLocked(h.pool.clock.exact())
+		h.mu.meter = 0
+	}
 	h.terms.Store(h.pool.termsOf(limit))
 	h.mark.Store(nil)
 	h.level = 0
