@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,22 @@ func TestTwoLeasesServeACallWhileTheBucketIsInDebt(t *testing.T) {
 		spent, calls, _ := r.Spent()
 		assert.Equal(t, int64(3+8), spent)
 		assert.Equal(t, int64(3+1), calls, "one call, of two leases")
+	})
+}
+
+// A pressed replica does not keep from cheap calls what will not be enough for the dear ones in time.
+func TestDearCallsThatAreRefusedKeepNothingFromCheapOnes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 100, Refill: 1, Per: time.Hour}, options())
+		r.drain(8)
+		for range 60 {
+			res := r.spend(10)
+			require.False(t, res.Allowed())
+			require.InDelta(t, 2*time.Hour, res.RetryAfter, float64(time.Minute))
+			time.Sleep(300 * time.Millisecond)
+		}
+		require.NotEmpty(t, slices.DeleteFunc(r.store.draws(), func(d drawn) bool { return d.req.Horizon == 0 }), "pressed")
+		assert.Equal(t, 8, r.spendN(9))
 	})
 }
 

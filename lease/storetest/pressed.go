@@ -73,6 +73,21 @@ var pressedTests = []test{
 		b.wait(300*time.Millisecond, g.First, "first")
 	}},
 
+	{"WhatWouldBeReadyTooLateStays", func(t *testing.T, b *bench) {
+		lim := terms(100, 1, 0, 25)
+		b.draw(lim, 95)
+		least := 5 + int64(lim.TTL/time.Second) // is there when the lease would end
+		g := b.press(lim, least, 99, time.Second)
+		assert.Equal(t, lease.Grant{RetryAfter: lim.TTL, Level: 5, Epoch: g.Epoch, At: g.At}, g)
+		b.holds(lim, 5, 0)
+
+		g = b.press(lim, least-1, 99, time.Second)
+		assert.Equal(t, int64(6), g.Surplus)
+		assert.Zero(t, g.Ready)
+		assert.Equal(t, int64(6), g.Next)
+		b.wait(lim.TTL-time.Second, g.First, "first")
+	}},
+
 	{"DebtIsLimitedByWhatIsOut", func(t *testing.T, b *bench) {
 		lim := terms(10, 1, 0, 10)
 		assert.Equal(t, int64(9), b.press(lim, 0, 99, time.Hour).Surplus)
