@@ -209,7 +209,7 @@ func (h *Holder) creditLocked(d *draw, g *Grant, now int64) {
 	}
 	window := int64(h.pool.opts.window())
 	l := localbucket.NewLease(localbucket.Grant{
-		Epoch: g.Epoch, Tokens: g.Surplus, Deadline: d.sent + window,
+		ID: h.pool.leases.Add(1), Epoch: g.Epoch, Tokens: g.Surplus, Deadline: d.sent + window,
 		Ready: g.Ready, Next: g.Next, From: now + int64(g.First), Spacing: int64(g.Spacing),
 	})
 	switch {

@@ -25,6 +25,8 @@ type Grant struct {
 	// Otherwise Ready is Tokens.
 	Ready, Next   int64
 	From, Spacing int64
+
+	ID int64 // by which its owner tells it from others
 }
 
 // A Lease is a batch of tokens. All methods are safe for concurrent use; none locks.
@@ -40,7 +42,7 @@ type Lease struct {
 	// Reported is for the owner of the lease to note how much of what was spent it has reported. The lease ignores it;
 	// the owner guards it.
 	Reported int64
-	_        [16]byte
+	_        [8]byte
 
 	// Written by every spend, so on a cache line of its own: a Lease takes two, and the first has what spends read. At or below
 	// 0 the lease is exhausted: spends of one token go below 0 by as many as met the exhaustion at the same time, and from then
@@ -58,6 +60,9 @@ func NewLease(g Grant) *Lease {
 	l.low.Store(-1)
 	return l
 }
+
+// ID is what the lease's owner calls it.
+func (l *Lease) ID() int64 { return l.grant.ID }
 
 // Epoch is the name under which the store counts the lease.
 func (l *Lease) Epoch() int64 { return l.grant.Epoch }
