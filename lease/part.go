@@ -188,6 +188,9 @@ func load(parts []*Part) (asked []*Part, charges []Charge, err error) {
 	for _, p := range parts {
 		missing, reports, err := p.load()
 		if err != nil {
+			for i, p := range asked {
+				p.Holder.owe(charges[i].Reports)
+			}
 			undo(parts)
 			return nil, nil, err
 		}
