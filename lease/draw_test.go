@@ -150,6 +150,27 @@ func TestTwoLeasesServeACallWhileTheBucketIsInDebt(t *testing.T) {
 	})
 }
 
+// A draw that is late stays late, though a Take was answered meanwhile.
+func TestALateDrawFailsCallersUntilItIsAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 100}, options())
+		r.store.onAcquire(late(time.Second))
+		first := r.start(t.Context(), 1)
+		time.Sleep(60 * ms)
+		require.True(t, first.done.Load())
+		require.Equal(t, lease.ReasonTimeout, lease.ReasonOf(first.err))
+
+		p := &lease.Part{Holder: r.Holder, Limit: r.limit, Cost: 5}
+		require.NoError(t, lease.Take(t.Context(), []*lease.Part{p}))
+		require.Equal(t, lease.FromStore, p.Result.Verdict)
+		res, err := r.try(t.Context(), 1)
+		require.Equal(t, lease.ReasonTimeout, lease.ReasonOf(err), "%+v", res)
+		r.store.onAcquire(nil)
+		time.Sleep(time.Second)
+		require.True(t, r.spend(1).Allowed())
+	})
+}
+
 // A pressed replica does not keep from cheap calls what will not be enough for the dear ones in time.
 func TestDearCallsThatAreRefusedKeepNothingFromCheapOnes(t *testing.T) {
 	bubble(t, func(t *testing.T) {

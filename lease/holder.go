@@ -147,7 +147,10 @@ const (
 	maxFlying = 10_000               // draws under way in a pool: more would only wait for the client's connections
 )
 
-var errCrowded = &StoreError{Op: "acquire", Reason: ReasonCrowded, Err: errors.New("too many draws are under way")}
+var (
+	errCrowded = &StoreError{Op: "acquire", Reason: ReasonCrowded, Err: errors.New("too many draws are under way")}
+	errLate    = &StoreError{Op: "acquire", Reason: ReasonTimeout, Err: context.DeadlineExceeded}
+)
 
 // NewHolder returns a holder for tenant's bucket under limit, with no lease.
 func (p *Pool) NewHolder(tenant string, limit quota.Limit) *Holder {
@@ -341,7 +344,7 @@ func (h *Holder) judgeLocked(now, cost int64, rounds int, queued bool) (answer, 
 		return answer{err: ErrClosed}, true
 	case b.overdue:
 		h.pool.breaker.consider(now)
-		return answer{err: b.failure}, true
+		return answer{err: errLate}, true
 	case b.failure != nil && now < b.nextAsk:
 		return answer{err: b.failure}, true
 	}
