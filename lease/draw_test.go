@@ -150,6 +150,25 @@ func TestTwoLeasesServeACallWhileTheBucketIsInDebt(t *testing.T) {
 	})
 }
 
+// What remains is told of the limit that the call was made under, though another one has come meanwhile.
+func TestRemainingIsOfTheCallsOwnLimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 10}, options())
+		r.store.onAcquire(func(context.Context, func() (lease.Grant, error)) (lease.Grant, error) {
+			time.Sleep(trip)
+			r.store.onAcquire(nil)
+			return lease.Grant{RetryAfter: time.Second}, nil
+		})
+		r.start(t.Context(), 1)
+		small := r.start(t.Context(), 1)
+		r.limit = quota.Limit{Capacity: 1000}
+		large := r.start(t.Context(), 1)
+		time.Sleep(2 * trip)
+		require.Equal(t, lease.Result{Verdict: lease.FromStore, Remaining: 10}, small.res)
+		require.Greater(t, large.res.Remaining, int64(900))
+	})
+}
+
 // A draw that is late stays late, though a Take was answered meanwhile.
 func TestALateDrawFailsCallersUntilItIsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {

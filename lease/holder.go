@@ -267,18 +267,24 @@ func (h *Holder) precheck(now, late, cost int64) (Result, bool) {
 // back. limit must be valid and not quota.Unlimited; cost is from 1 to its capacity.
 func (h *Holder) Spend(ctx context.Context, limit quota.Limit, cost int64) (Result, error) {
 	w, a := h.join(limit, cost)
-	if w == nil {
-		return a.result, a.err
+	if w != nil {
+		h.pool.count.Waited.Add(1)
+		a = h.wait(ctx, w)
 	}
-	h.pool.count.Waited.Add(1)
+	a.result.Remaining = min(limit.Capacity, a.result.Remaining) // the limit may be another one by now
+	return a.result, a.err
+}
+
+// wait waits until w is decided, or ctx is done.
+func (h *Holder) wait(ctx context.Context, w *waiter) answer {
 	select {
 	case a := <-w.done:
-		return a.result, a.err
+		return a
 	case <-ctx.Done():
 		if a, decided := h.leave(w); decided {
-			return a.result, a.err
+			return a
 		}
-		return Result{}, ctx.Err()
+		return answer{err: ctx.Err()}
 	}
 }
 

@@ -300,6 +300,7 @@ func (p *Part) land(reply TakeReply, i int) {
 		h.refuse(p.Cost, RefusedStore)
 		p.Result = Result{Verdict: RefusedStore, RetryAfter: p.retryAfter(now, level.RetryAfter), Remaining: h.remainingLocked(now)}
 	}
+	p.Result.Remaining = min(p.Limit.Capacity, p.Result.Remaining)
 	h.restLocked(now)
 }
 
