@@ -1,6 +1,7 @@
 package leaselimit_test
 
 import (
+	"context"
 	"reflect"
 	"testing"
 	"time"
@@ -27,6 +28,33 @@ func TestStatsMeasureTheOvershoot(t *testing.T) {
 		assert.Equal(t, 150, n)
 		assert.Greater(t, s.Overshoot, 0.2)
 		assert.LessOrEqual(t, s.Overshoot, s.MaxOvershoot)
+	})
+}
+
+// What was admitted under a larger limit is no overshoot of a smaller one, and what was overshoot is as much after a change.
+func TestOvershootIsOfTheLimitThatStood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		limit := quota.PerSecond(100, 1000)
+		cfg := limited(limit)
+		cfg.Limits = quota.SourceFunc(func(context.Context, string) (quota.Limit, error) { return limit, nil })
+		lim := newLimiter(t, membucket.New(), cfg)
+		require.Equal(t, 900, calls(t, lim, "acme", 900))
+		limit = quota.PerSecond(1, 10)
+		time.Sleep(20 * time.Second)
+		require.Equal(t, 10, calls(t, lim, "acme", 20))
+		require.Zero(t, lim.Stats().Overshoot)
+
+		limit = quota.PerSecond(100, 100)
+		cfg.MaxOvershoot, cfg.LeaseShare, cfg.LeaseSize, cfg.Replicas = 0.5, 0.5, 50, 1
+		lim = newLimiter(t, membucket.New(), cfg)
+		require.True(t, call(t, lim, "acme", 1).Allowed)
+		time.Sleep(time.Second)
+		require.Equal(t, 150, calls(t, lim, "acme", 200))
+		before := lim.Stats().Overshoot
+		require.NotZero(t, before)
+		limit = quota.PerSecond(100, 1000)
+		call(t, lim, "acme", 1)
+		require.InDelta(t, before, lim.Stats().Overshoot, 0)
 	})
 }
 

@@ -242,14 +242,15 @@ func TestStackedLimitsTellOfEach(t *testing.T) {
 // What another limiter or the application wrote is kept.
 func TestOtherFieldsAreKept(t *testing.T) {
 	refusal := leaselimit.Decision{Class: "c", Limit: quota.PerMinute(3, 3), RetryAfter: 20 * time.Second}
-	never := refusal
-	never.RetryAfter = leaselimit.Never
+	never, ages := refusal, refusal
+	never.RetryAfter, ages.RetryAfter = leaselimit.Never, leaselimit.Never-1
 	date := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	for _, tt := range []struct {
 		d            leaselimit.Decision
 		before, want string
 	}{
 		{refusal, "5", "20"}, {refusal, "60", "60"}, {refusal, date, date}, {refusal, "soon", "20"}, {never, "60", ""},
+		{ages, "60", "9223372037"},
 	} {
 		before := func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,7 +17,8 @@ func setRetryAfter(h http.Header, d *leaselimit.Decision) {
 		h.Del(fieldRetryAfter)
 		return
 	}
-	if other, ok := retryAfter(h, time.Now()); !ok || other <= time.Duration(seconds)*time.Second {
+	told := max(d.RetryAfter, time.Duration(seconds)*time.Second) // the product of the longest does not fit
+	if other, ok := retryAfter(h, time.Now()); !ok || other <= told {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(seconds, 10)}
 	}
 }

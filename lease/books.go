@@ -3,6 +3,8 @@ package lease
 import (
 	"math"
 	"time"
+
+	"github.com/leaselimit/leaselimit/quota"
 )
 
 // books are what is kept of every tenant in memory, whatever it does, so there is little of it: what was admitted, as far as this
@@ -13,8 +15,9 @@ type books struct {
 	paid     int64 // waiters' tokens spent, ever
 	admitted int64 // tokens admitted, ever, as of at
 
-	// meter is a leaky bucket over what this replica admitted of the tenant, and peak the most that was in it. It is drained after it
-	// was filled, so it never shows more than there was: what it shows above the capacity is overshoot for certain.
+	// meter is a leaky bucket over what this replica admitted of the tenant under the limit that stands. It is drained after it was
+	// filled, so it never shows more than there was: what it shows above the capacity is overshoot for certain. peak is the most
+	// that it was, as a fraction of the capacity then.
 	meter float64
 
 	// share is a plain token bucket of this replica's share of the limit, for calls that the store does not decide. Whatever this
@@ -40,17 +43,19 @@ type heard struct {
 // begin opens the books: the share is full, however large it is.
 func (b *books) begin() { b.at, b.share = -1, math.Inf(1) }
 
-// keep brings the books up to now: ever is what was admitted and what was asked, of a limit that refills at a rate per nanosecond.
+// keep brings the books up to now: admitted and ever are what was admitted and what was asked, of a limit of which p is the share.
 // Who reads the clock first does not always come first, so now may be a little before what is kept already.
-func (b *books) keep(now, admitted int64, ever asked, rate float64, p part, tau time.Duration) {
+func (b *books) keep(now, admitted int64, ever asked, limit quota.Limit, p part, tau time.Duration) {
 	first, dt := b.at < 0, max(0, now-b.at)
 	if first {
 		dt = 0
 	}
 	n := float64(admitted - b.admitted) // less than nothing, where some were given back
 	b.admitted = admitted
-	b.meter = max(0, b.meter+n-float64(dt)*rate)
-	b.peak = max(b.peak, floor32(b.meter))
+	b.meter = max(0, b.meter+n-float64(dt)*limit.PerMillisecond()/1e6)
+	if c := float64(limit.Capacity); c > 0 {
+		b.peak = max(b.peak, floor32((b.meter-c)/c))
+	}
 	b.share = min(p.capacity, b.share+float64(dt)*p.rate)
 	b.share = max(0, b.share-max(0, n))
 
@@ -110,26 +115,18 @@ func (h *Holder) booksLocked(now int64) (books, part) {
 		p = r.lack.contended(p, h.pool.opts.TTL)
 	}
 	b := h.mu.books
-	b.keep(now, admitted, asked{spent, calls}, t.Limit.PerMillisecond()/1e6, p, h.pool.opts.TTL)
+	b.keep(now, admitted, asked{spent, calls}, t.Limit, p, h.pool.opts.TTL)
 	h.mu.peak = b.peak
 	return b, p
 }
 
 // Overshoot is by how much, as a fraction of the capacity, this replica alone is known to have admitted more than capacity +
-// refill*t in some window; 0 if it did not. What the other replicas admitted comes on top.
+// refill*t in some window in which the limit stood; 0 if it did not. What the other replicas admitted comes on top.
 func (h *Holder) Overshoot() float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b, _ := h.booksLocked(h.pool.clock.exact())
-	return h.overshoot(&b)
-}
-
-func (h *Holder) overshoot(b *books) float64 {
-	c := float64(h.Limit().Capacity)
-	if c <= 0 {
-		return 0
-	}
-	return max(0, float64(b.peak)-c) / c
+	return float64(b.peak)
 }
 
 // askedLocked notes the demand of a call that begins to wait. Calls dearer than what may be held draw for themselves, and are no

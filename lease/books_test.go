@@ -40,6 +40,26 @@ func TestReportsRideOnTheNextDraw(t *testing.T) {
 	})
 }
 
+// What is not sent since another part cannot be asked is reported later.
+func TestReportsOutliveATakeThatIsNotSent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 1000}, fixed())
+		r.spend(1)
+		require.Equal(t, 5, r.spendN(5))
+		gone := r.pool.NewHolder("acme", r.limit)
+		gone.Close()
+		err := lease.Take(t.Context(), []*lease.Part{
+			{Holder: r.Holder, Limit: r.limit, Cost: 100}, {Holder: gone, Limit: r.limit, Cost: 1},
+		})
+		require.ErrorIs(t, err, lease.ErrRetired)
+		require.Len(t, r.store.draws(), 1)
+		r.spend(200)
+		draws := r.store.draws()
+		require.Len(t, draws, 2)
+		assert.ElementsMatch(t, []lease.Report{{Epoch: draws[0].grant.Epoch, Tokens: 5}, {}}, draws[1].req.Reports)
+	})
+}
+
 // R4: a report is sent at most once. When the draw that carried it is lost, its epoch ages out by itself.
 func TestR4_ALostReportIsNotSentAgain(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, func() (lease.Grant, error)) (lease.Grant, error){

@@ -91,9 +91,10 @@ func (b *breaker) failed(h *Holder, err error, now int64) {
 	}
 	b.cause.Store(e)
 	b.asker.Store(h)
-	if b.failures.Add(1) == 1 {
-		b.since.Store(now)
+	if b.failures.Load() == 0 {
+		b.since.Store(now) // before it counts: another that fails at the same time would go by an older one
 	}
+	b.failures.Add(1)
 	b.consider(now)
 }
 

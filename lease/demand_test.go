@@ -13,7 +13,7 @@ import (
 // kept are books that were brought up to at with what was asked for ever.
 func (b *books) asked(at, tokens, calls int64, tau time.Duration) {
 	b.ask(tokens, calls)
-	b.keep(at, 0, asked{}, 0, part{}, tau)
+	b.keep(at, 0, asked{}, quota.Limit{}, part{}, tau)
 }
 
 func TestDemandIsAnAverageOverTime(t *testing.T) {

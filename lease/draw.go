@@ -209,7 +209,7 @@ func (h *Holder) creditLocked(d *draw, g *Grant, now int64) {
 	}
 	window := int64(h.pool.opts.window())
 	l := localbucket.NewLease(localbucket.Grant{
-		Epoch: g.Epoch, Tokens: g.Surplus, Deadline: d.sent + window,
+		ID: h.pool.leases.Add(1), Epoch: g.Epoch, Tokens: g.Surplus, Deadline: d.sent + window,
 		Ready: g.Ready, Next: g.Next, From: now + int64(g.First), Spacing: int64(g.Spacing),
 	})
 	switch {
@@ -327,11 +327,10 @@ func (h *Holder) failOver(d *draw) {
 		return
 	}
 	now, b := h.pool.clock.exact(), h.mu.busy
-	late := &StoreError{Op: "acquire", Reason: ReasonTimeout, Err: context.DeadlineExceeded}
 	if timeout := int64(h.pool.opts.Timeout); now < d.sent+timeout {
 		for _, w := range b.waiters {
 			if w.since+timeout <= now {
-				w.decide(answer{err: late})
+				w.decide(answer{err: errLate})
 			}
 		}
 		h.dropLocked()
@@ -339,9 +338,9 @@ func (h *Holder) failOver(d *draw) {
 		return
 	}
 	d.failed, b.overdue = true, true
-	b.failure = late
+	b.failure = errLate
 	h.failWaitersLocked()
-	h.pool.breaker.failed(h, late, now)
+	h.pool.breaker.failed(h, errLate, now)
 }
 
 // patienceLocked is how long after now the draw is late, or the first of its calls, which may have waited for another before.

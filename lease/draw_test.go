@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,62 @@ func TestTwoLeasesServeACallWhileTheBucketIsInDebt(t *testing.T) {
 		spent, calls, _ := r.Spent()
 		assert.Equal(t, int64(3+8), spent)
 		assert.Equal(t, int64(3+1), calls, "one call, of two leases")
+	})
+}
+
+// What remains is told of the limit that the call was made under, though another one has come meanwhile.
+func TestRemainingIsOfTheCallsOwnLimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 10}, options())
+		r.store.onAcquire(func(context.Context, func() (lease.Grant, error)) (lease.Grant, error) {
+			time.Sleep(trip)
+			r.store.onAcquire(nil)
+			return lease.Grant{RetryAfter: time.Second}, nil
+		})
+		r.start(t.Context(), 1)
+		small := r.start(t.Context(), 1)
+		r.limit = quota.Limit{Capacity: 1000}
+		large := r.start(t.Context(), 1)
+		time.Sleep(2 * trip)
+		require.Equal(t, lease.Result{Verdict: lease.FromStore, Remaining: 10}, small.res)
+		require.Greater(t, large.res.Remaining, int64(900))
+	})
+}
+
+// A draw that is late stays late, though a Take was answered meanwhile.
+func TestALateDrawFailsCallersUntilItIsAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 100}, options())
+		r.store.onAcquire(late(time.Second))
+		first := r.start(t.Context(), 1)
+		time.Sleep(60 * ms)
+		require.True(t, first.done.Load())
+		require.Equal(t, lease.ReasonTimeout, lease.ReasonOf(first.err))
+
+		p := &lease.Part{Holder: r.Holder, Limit: r.limit, Cost: 5}
+		require.NoError(t, lease.Take(t.Context(), []*lease.Part{p}))
+		require.Equal(t, lease.FromStore, p.Result.Verdict)
+		res, err := r.try(t.Context(), 1)
+		require.Equal(t, lease.ReasonTimeout, lease.ReasonOf(err), "%+v", res)
+		r.store.onAcquire(nil)
+		time.Sleep(time.Second)
+		require.True(t, r.spend(1).Allowed())
+	})
+}
+
+// A pressed replica does not keep from cheap calls what will not be enough for the dear ones in time.
+func TestDearCallsThatAreRefusedKeepNothingFromCheapOnes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 100, Refill: 1, Per: time.Hour}, options())
+		r.drain(8)
+		for range 60 {
+			res := r.spend(10)
+			require.False(t, res.Allowed())
+			require.InDelta(t, 2*time.Hour, res.RetryAfter, float64(time.Minute))
+			time.Sleep(300 * time.Millisecond)
+		}
+		require.NotEmpty(t, slices.DeleteFunc(r.store.draws(), func(d drawn) bool { return d.req.Horizon == 0 }), "pressed")
+		assert.Equal(t, 8, r.spendN(9))
 	})
 }
 

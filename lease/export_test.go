@@ -1,6 +1,11 @@
 package lease
 
-import "time"
+import (
+	"time"
+	"weak"
+
+	"github.com/leaselimit/leaselimit/localbucket"
+)
 
 // What the external tests of this package, which may import membucket, see of its inside.
 
@@ -41,6 +46,14 @@ func (h *Holder) Available() int64 { return h.local.Available(h.pool.clock.exact
 func (p *Pool) StallTimers() {
 	p.clock.stop()
 	p.expiry.stop()
+}
+
+// LastLease is the youngest of h's leases, and does not keep it.
+func (h *Holder) LastLease() (last weak.Pointer[localbucket.Lease]) {
+	for l := range h.local.All() {
+		last = weak.Make(l)
+	}
+	return last
 }
 
 // Leases lists h's leases.

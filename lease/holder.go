@@ -147,7 +147,10 @@ const (
 	maxFlying = 10_000               // draws under way in a pool: more would only wait for the client's connections
 )
 
-var errCrowded = &StoreError{Op: "acquire", Reason: ReasonCrowded, Err: errors.New("too many draws are under way")}
+var (
+	errCrowded = &StoreError{Op: "acquire", Reason: ReasonCrowded, Err: errors.New("too many draws are under way")}
+	errLate    = &StoreError{Op: "acquire", Reason: ReasonTimeout, Err: context.DeadlineExceeded}
+)
 
 // NewHolder returns a holder for tenant's bucket under limit, with no lease.
 func (p *Pool) NewHolder(tenant string, limit quota.Limit) *Holder {
@@ -292,18 +295,24 @@ func (h *Holder) precheck(now, late, cost int64) (Result, bool) {
 // back. limit must be valid and not quota.Unlimited; cost is from 1 to its capacity.
 func (h *Holder) Spend(ctx context.Context, limit quota.Limit, cost int64) (Result, error) {
 	w, a := h.join(limit, cost)
-	if w == nil {
-		return a.result, a.err
+	if w != nil {
+		h.pool.count.Waited.Add(1)
+		a = h.wait(ctx, w)
 	}
-	h.pool.count.Waited.Add(1)
+	a.result.Remaining = min(limit.Capacity, a.result.Remaining) // the limit may be another one by now
+	return a.result, a.err
+}
+
+// wait waits until w is decided, or ctx is done.
+func (h *Holder) wait(ctx context.Context, w *waiter) answer {
 	select {
 	case a := <-w.done:
-		return a.result, a.err
+		return a
 	case <-ctx.Done():
 		if a, decided := h.leave(w); decided {
-			return a.result, a.err
+			return a
 		}
-		return Result{}, ctx.Err()
+		return answer{err: ctx.Err()}
 	}
 }
 
@@ -369,7 +378,7 @@ func (h *Holder) judgeLocked(now, cost int64, rounds int, queued bool) (answer, 
 		return answer{err: ErrClosed}, true
 	case b.overdue:
 		h.pool.breaker.consider(now)
-		return answer{err: b.failure}, true
+		return answer{err: errLate}, true
 	case b.failure != nil && now < b.nextAsk:
 		return answer{err: b.failure}, true
 	}
@@ -437,6 +446,10 @@ func (h *Holder) relimitLocked(limit quota.Limit) {
 	old := h.terms.Load()
 	if old.Limit == limit {
 		return
+	}
+	if h.mu.at >= 0 { // what was admitted is a matter of the limit that stood
+		h.keepLocked(h.pool.clock.exact())
+		h.mu.meter = 0
 	}
 	h.terms.Store(h.pool.termsOf(limit))
 	h.mark.Store(nil)

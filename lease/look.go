@@ -66,5 +66,5 @@ func (h *Holder) Activity() (calls, refused int64, rate float64) {
 func (h *Holder) activityLocked(now int64) (calls, refused int64, rate, overshoot float64) {
 	b, _ := h.booksLocked(now)
 	_, calls, refused = h.countsLocked()
-	return calls, refused, float64(b.demand.calls) * float64(time.Second), h.overshoot(&b)
+	return calls, refused, float64(b.demand.calls) * float64(time.Second), float64(b.peak)
 }

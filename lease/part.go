@@ -181,6 +181,9 @@ func load(parts []*Part) (asked []*Part, charges []Charge, err error) {
 	for _, p := range parts {
 		missing, reports, err := p.load()
 		if err != nil {
+			for i, p := range asked {
+				p.Holder.owe(charges[i].Reports)
+			}
 			undo(parts)
 			return nil, nil, err
 		}
@@ -290,6 +293,7 @@ func (p *Part) land(reply TakeReply, i int) {
 		h.refuse(p.Cost, RefusedStore)
 		p.Result = Result{Verdict: RefusedStore, RetryAfter: p.retryAfter(now, level.RetryAfter), Remaining: h.remainingLocked(now)}
 	}
+	p.Result.Remaining = min(p.Limit.Capacity, p.Result.Remaining)
 	h.restLocked(now)
 }
 

@@ -72,6 +72,7 @@ type Pool struct {
 	observed *observed
 	jumps    atomic.Int64 // of the wall clock: times that the machine was suspended
 	terms    atomic.Pointer[Terms]
+	leases   atomic.Int64 // that there were
 
 	ctx    context.Context // of every call to the store; done when Close gives up waiting
 	cancel context.CancelFunc

@@ -5,17 +5,19 @@ import (
 )
 
 // A Receipt tells where and when tokens were spent, for those that were not needed to go back the right way. The zero Receipt
-// is of tokens whose lease nobody knows any more.
+// is of tokens whose lease nobody knows any more. It names the lease and does not hold it, since a lease holds all that came after.
 type Receipt struct {
-	lease *localbucket.Lease // nil: several leases, or the shared bucket
-	at    int64              // when they were spent, or before, on the pool's clock
-	jumps int64              // of the wall clock, until then
+	lease int64 // its ID; 0: several, or the shared bucket
+	at    int64 // when they were spent, or before, on the pool's clock
+	jumps int64 // of the wall clock, until then
 }
 
 // Since is the receipt of what is spent from now on, wherever it is taken from.
-func (p *Pool) Since() Receipt { return p.receipt(nil, p.Now()) }
+func (p *Pool) Since() Receipt { return Receipt{at: p.Now(), jumps: p.jumps.Load()} }
 
-func (p *Pool) receipt(l *localbucket.Lease, at int64) Receipt { return Receipt{l, at, p.jumps.Load()} }
+func (p *Pool) receipt(l *localbucket.Lease, at int64) Receipt {
+	return Receipt{l.ID(), at, p.jumps.Load()}
+}
 
 // storeTime is the time on the store's clock at a moment of this replica's, or before. The store stepped at most a round trip
 // before the answer came, and the clocks run up to 0.5 % apart.
@@ -47,7 +49,10 @@ func (h *Holder) Refund(r Receipt, same bool, n int64) error {
 }
 
 func (h *Holder) refundLocked(r Receipt, same bool, n int64) {
-	if l := r.lease; l != nil && h.pool.clock.exact() < l.Deadline() {
+	for l := range h.local.All() {
+		if l.ID() != r.lease || h.pool.clock.exact() >= l.Deadline() {
+			continue
+		}
 		if own := min(n, l.Spent()-l.Reported); own > 0 && l.Undo(own) {
 			h.addExtra(-own)
 			n -= own

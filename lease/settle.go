@@ -53,6 +53,15 @@ func (h *Holder) oweLocked(epoch, n int64) {
 	}
 }
 
+// owe takes back reports that were not sent.
+func (h *Holder) owe(reports [2]Report) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range reports {
+		h.oweLocked(r.Epoch, r.Tokens)
+	}
+}
+
 // endLocked closes a lease that has left the bucket and reports what of it was unspent, and what was spent and not reported.
 func (h *Holder) endLocked(l *localbucket.Lease) (unspent, unreported int64) {
 	unspent, spent := l.Close()

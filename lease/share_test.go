@@ -20,7 +20,7 @@ func TestCL3_TimesOutOfOrderDoNotRefillTwice(t *testing.T) {
 		if i%2 == 1 {
 			now += int64(100 * time.Millisecond)
 		}
-		b.keep(now, 0, asked{}, 0, p, time.Second)
+		b.keep(now, 0, asked{}, quota.Limit{}, p, time.Second)
 		if ok, _ := b.take(p, 1); ok {
 			admitted++
 		}
@@ -70,7 +70,7 @@ func TestShareStepByStep(t *testing.T) {
 		{200 * sec, 90, 1, false, 0, 500 * time.Millisecond},
 		{201 * sec, 90, 2, true, 0, 0}, // nothing is owed
 	} {
-		b.keep(tt.at, tt.admitted, asked{}, 0, p, time.Second)
+		b.keep(tt.at, tt.admitted, asked{}, quota.Limit{}, p, time.Second)
 		ok, retry := b.take(p, tt.cost)
 		assert.Equal(t, tt.ok, ok, "step %d", i)
 		assert.Equal(t, tt.left, b.left(), "step %d", i)

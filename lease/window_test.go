@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -268,5 +269,29 @@ func TestASuspendedMachineEndsItsLeases(t *testing.T) {
 			synctest.Wait()
 			assert.Zero(t, r.Held())
 		})
+	})
+}
+
+// A receipt that is kept for long does not keep the leases that came after its own.
+func TestAReceiptKeepsNoLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 1000}, fixed())
+		r.spend(1)
+		p := lease.Part{Holder: r.Holder, Limit: r.limit, Cost: 1}
+		require.True(t, p.Try())
+		receipt, first := p.Receipt(), r.LastLease()
+		for r.LastLease() == first {
+			r.spend(1)
+		}
+		second := r.LastLease()
+		for r.LastLease() == second {
+			r.spend(1)
+		}
+		require.Equal(t, 20, r.spendN(20)) // and both have left
+		runtime.GC()
+		assert.Nil(t, second.Value())
+		assert.Nil(t, first.Value())
+		runtime.KeepAlive(&receipt)
+		runtime.KeepAlive(&p)
 	})
 }

@@ -25,6 +25,8 @@ type Grant struct {
 	// Otherwise Ready is Tokens.
 	Ready, Next   int64
 	From, Spacing int64
+
+	ID int64 // by which its owner tells it from others
 }
 
 // A Lease is a batch of tokens. All methods are safe for concurrent use; none locks.
@@ -57,6 +59,9 @@ func NewLease(g Grant) *Lease {
 	l.low.Store(-1)
 	return l
 }
+
+// ID is what the lease's owner calls it.
+func (l *Lease) ID() int64 { return l.grant.ID }
 
 // Epoch is the name under which the store counts the lease.
 func (l *Lease) Epoch() int64 { return l.grant.Epoch }

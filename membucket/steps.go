@@ -51,6 +51,9 @@ func (s *Store) acquire(req lease.AcquireRequest) lease.Grant {
 				next = min(surplus, k) - ready
 				first = max(0, (k-b.tokens)/b.rate)
 				spacing = 1 / b.rate
+				if first >= t.Tau {
+					surplus, ready, next, first, spacing = 0, 0, 0, 0, 0
+				}
 			}
 		}
 	} else if want > 0 && wait == 0 {

@@ -81,9 +81,10 @@ func (m *Mark) One(now, late int64) (wait int64, refused bool) {
 	return max(0, m.due-now), true
 }
 
-// Most is the most tokens that the bucket can hold now.
+// Most is the most tokens that the bucket can hold now. A caller that read the clock before the question was sent is judged by its
+// answer all the same, which has not shrunk since.
 func (m *Mark) Most(now int64) float64 {
-	grown := m.Level + m.Rate*float64(now-m.Sent+Resolution)*(1+Drift)
+	grown := m.Level + m.Rate*float64(max(0, now-m.Sent)+Resolution)*(1+Drift)
 	return min(float64(m.Capacity), grown)
 }
 

@@ -19,6 +19,20 @@ const (
 // perSecond is a rate in tokens per nanosecond.
 func perSecond(n float64) float64 { return n / 1e9 }
 
+// A caller may have read the clock before the question was sent that it is judged by.
+func TestWhatThereIsIsNotRefusedToAnEarlierTime(t *testing.T) {
+	for _, level := range []float64{1, 1.5, 3} {
+		m := precheck.Mark{Level: level, Sent: 10 * ms, Received: 12 * ms, Rate: perSecond(1000), Capacity: 20, Cap: 20}
+		m.Ready()
+		for _, at := range []int64{0, 7 * ms, 9 * ms, 10*ms - 1} {
+			assert.False(t, m.Refuses(at, 1), "%v at %v", level, at)
+			_, one := m.One(at, at)
+			assert.False(t, one, "%v at %v", level, at)
+			assert.True(t, m.Refuses(at, 4))
+		}
+	}
+}
+
 func TestRefuses(t *testing.T) {
 	empty := precheck.Mark{Level: 0, Sent: 0, Received: 2 * ms, Rate: perSecond(10), Capacity: 20, Cap: 20}
 	debt := empty

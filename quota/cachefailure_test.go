@@ -92,6 +92,26 @@ func TestCacheBacksOff(t *testing.T) {
 	})
 }
 
+// However long a source has failed, and however long the first pause is, a pause is the TTL at most.
+func TestCacheBacksOffForTheTTLAtMost(t *testing.T) {
+	for _, backoff := range []time.Duration{1, time.Second, 10 * time.Second, 17 * time.Second, 45 * time.Second} {
+		t.Run(backoff.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := newTable(slow, "acme")
+				src.err = errGone
+				c := newCache(t, src, quota.CacheOptions{Backoff: backoff})
+				for n := 1; n < 100; n++ {
+					wantError(t, c, "acme", errGone)
+					require.Equal(t, n, src.asked())
+					after(45 * time.Second)
+				}
+				src.set(func(s *table) { s.err = nil })
+				want(t, c, "acme", slow)
+			})
+		})
+	}
+}
+
 // A failure after a failure is the newer one, and not an answer that is kept.
 func TestCacheKeepsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -250,7 +250,7 @@ func (c *Cache) settleLocked(tenant string, limit Limit, err error) (e *entry, s
 		}
 		e.fails++
 		due = 0 // to be counted, each time
-		e.retry = now + jitter(min(c.opts.TTL, c.opts.Backoff<<min(e.fails-1, 30)))
+		e.retry = now + jitter(c.opts.pause(e.fails))
 		if old.usable(now) && old.kind != failed {
 			e.kind, e.limit, e.err, e.at, e.until = kept, old.limit, old.err, old.at, old.until
 		} else {

@@ -57,6 +57,14 @@ func (o CacheOptions) withDefaults() CacheOptions {
 // maxQueue bounds each queue of lookups. A burst of new tenants has to find room in it, even where few are kept.
 func (o CacheOptions) maxQueue() int { return max(o.MaxTenants, 1000) }
 
+// pause is how long a lookup that has failed so many times in a row is not repeated.
+func (o CacheOptions) pause(fails int) time.Duration {
+	if n := fails - 1; o.Backoff <= o.TTL>>n { // or doubling it as often would be more than TTL, and might not fit
+		return o.Backoff << n
+	}
+	return o.TTL
+}
+
 func set[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

@@ -43,11 +43,11 @@ func parseGrant(v any, req lease.AcquireRequest) (lease.Grant, error) {
 		return lease.Grant{}, f.err
 	}
 
-	refused := req.Min > 0 && g.Waiters == 0
+	refused, told := req.Min > 0 && g.Waiters == 0, g.RetryAfter > 0
 	switch {
 	case g.Waiters > 0 && g.Waiters < req.Min:
 		return lease.Grant{}, replyError("waiters is %d, below min, which is %d", g.Waiters, req.Min)
-	case refused != (g.RetryAfter > 0):
+	case refused != told && (told || req.Need > 0): // where nobody waits, min may be there and nobody gets it
 		return lease.Grant{}, replyError("waiters is %d of min %d, with a retry of %v", g.Waiters, req.Min, g.RetryAfter)
 	case g.Ready < g.Surplus && (req.Horizon == 0 || g.Next == 0):
 		return lease.Grant{}, replyError("ready is %d and next %d of surplus %d, with a horizon of %v",

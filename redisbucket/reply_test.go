@@ -35,6 +35,13 @@ func TestParseGrant(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, lease.Grant{Epoch: 1757, At: 1757.25, Level: 1, RetryAfter: lease.Never}, g)
 
+	nobody := asked() // waits
+	nobody.Need = 0
+	for _, retry := range []string{"0", "1"} {
+		_, err = parseGrant([]any{int64(0), int64(9), int64(3), int64(1), "50", "100", "-6.5", retry, int64(1757), "1757.25"}, nobody)
+		require.NoError(t, err, "min may be there or not")
+	}
+
 	for name, spoil := range map[string]func(r []any) any{
 		"nil":                         func([]any) any { return nil },
 		"a number":                    func([]any) any { return int64(1) },
@@ -156,7 +163,7 @@ func FuzzAcquireReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, least, need, want int64, pressed bool) {
 		req := asked()
 		req.Min, req.Need, req.Want = least, need, want
-		if least < 0 || need < least || want < 0 {
+		if least < 0 || need < 0 || (need > 0 && need < least) || want < 0 {
 			return
 		}
 		if !pressed {
@@ -173,7 +180,8 @@ func FuzzAcquireReply(f *testing.F) {
 		assert.True(t, g.Ready >= 0 && g.Next >= 0 && g.Ready <= g.Surplus && g.Next <= g.Surplus-g.Ready, "%+v", g)
 		assert.True(t, g.First >= 0 && g.Spacing >= 0 && g.RetryAfter >= 0, "%+v", g)
 		assert.True(t, g.Level <= float64(req.Terms.Limit.Capacity) && !math.IsInf(g.Level, 0), "%+v", g)
-		assert.Equal(t, least > 0 && g.Waiters == 0, g.RetryAfter > 0, "%+v", g)
+		assert.True(t, g.RetryAfter == 0 || (least > 0 && g.Waiters == 0), "%+v", g)
+		assert.True(t, g.RetryAfter > 0 || least == 0 || need == 0 || g.Waiters > 0, "%+v", g)
 		if !pressed {
 			assert.Equal(t, g.Surplus, g.Ready, "%+v", g)
 		}

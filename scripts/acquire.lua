@@ -51,6 +51,9 @@ if horizon > 0 and b.rate > 0 then
       next = math.min(surplus, k) - ready
       first = math.max(0, (k - b.tokens) / b.rate)
       spacing = 1 / b.rate
+      if first >= tonumber(ARGV[4]) then -- the lease would be over: what there is stays for a cheaper call
+        surplus, ready, next, first, spacing = 0, 0, 0, 0, 0
+      end
     end
   end
 elseif want > 0 and wait == 0 then

@@ -432,7 +432,7 @@ func (e *episode) draw(r *replica, need, want int64, horizon time.Duration) {
 	req := lease.AcquireRequest{
 		Key: e.key, Terms: terms, Need: need, Want: want, Horizon: horizon, Replicas: e.rng.IntN(5), Reports: e.reports(r),
 	}
-	if need > 0 {
+	if need > 0 || horizon > 0 { // a pressed replica asks for what was refused, too, if nobody waits
 		req.Min = 1
 	}
 	sent := e.now

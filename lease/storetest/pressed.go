@@ -51,6 +51,17 @@ var pressedTests = []test{
 		b.holds(lim, -10, 12)
 	}},
 
+	{"AReplicaThatAsksForNobodyGetsWhatIsThere", func(t *testing.T, b *bench) {
+		lim := terms(100, 10, 0, 25)
+		b.draw(lim, 97)
+		g := b.acquire(lease.AcquireRequest{Key: bucket, Terms: lim, Min: 3, Want: 99, Horizon: time.Second})
+		assert.Zero(t, g.Waiters)
+		assert.Equal(t, int64(13), g.Surplus)
+		assert.Equal(t, int64(3), g.Ready)
+		assert.Zero(t, g.RetryAfter, "the smallest cost could pass")
+		b.holds(lim, -10, 13)
+	}},
+
 	{"TheFirstFutureTokensAreForTheSmallestCost", func(t *testing.T, b *bench) {
 		lim := terms(100, 10, 0, 25)
 		b.draw(lim, 98)
@@ -60,6 +71,21 @@ var pressedTests = []test{
 		assert.Zero(t, g.Ready, "two tokens are no use to a call that costs five")
 		assert.Equal(t, int64(5), g.Next)
 		b.wait(300*time.Millisecond, g.First, "first")
+	}},
+
+	{"WhatWouldBeReadyTooLateStays", func(t *testing.T, b *bench) {
+		lim := terms(100, 1, 0, 25)
+		b.draw(lim, 95)
+		least := 5 + int64(lim.TTL/time.Second) // is there when the lease would end
+		g := b.press(lim, least, 99, time.Second)
+		assert.Equal(t, lease.Grant{RetryAfter: lim.TTL, Level: 5, Epoch: g.Epoch, At: g.At}, g)
+		b.holds(lim, 5, 0)
+
+		g = b.press(lim, least-1, 99, time.Second)
+		assert.Equal(t, int64(6), g.Surplus)
+		assert.Zero(t, g.Ready)
+		assert.Equal(t, int64(6), g.Next)
+		b.wait(lim.TTL-time.Second, g.First, "first")
 	}},
 
 	{"DebtIsLimitedByWhatIsOut", func(t *testing.T, b *bench) {
