@@ -4,6 +4,8 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/leaselimit/leaselimit/lease"
 )
 
 // table finds tenants by their names. Lookups take no lock; put and remove take turns (tenants.mu). It is ours because a lookup is
@@ -43,8 +45,9 @@ func place(groups []group, hash uint64) (*group, uint64) {
 	return &groups[hash&uint64(len(groups)-1)], hash>>56 | 1
 }
 
-// load returns the tenant, or nil.
+// load returns the tenant whose [lease.TenantName] is name's, or nil.
 func (b *table) load(name string) *tenant {
+	name = lease.TenantName(name)
 	g, tag := place(*b.groups.Load(), maphash.String(b.seed, name))
 	for ; g != nil; g = g.next.Load() {
 		// Bytes that equal the tag become 0, and the lowest bit that is set here is of the first of them; later lowBits may be wrong

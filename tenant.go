@@ -108,23 +108,20 @@ const sweepStep = 128
 // maxSteps is how far the hand goes for one eviction before it takes whom it meets, so that no call waits for a search.
 const maxSteps = 64
 
-func (ts *tenants) load(name string) *tenant {
-	return ts.byName.load(lease.TenantName(name))
-}
+func (ts *tenants) load(name string) *tenant { return ts.byName.load(name) }
 
 func (ts *tenants) get(name string, limit quota.Limit) *tenant {
 	if t := ts.load(name); t != nil {
 		return t
 	}
-	name = strings.Clone(lease.TenantName(name)) // not to pin a request that name is a part of
 	l := ts.limiter
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if t := ts.byName.load(name); t != nil {
+	if t := ts.load(name); t != nil {
 		return t
 	}
 	t := new(tenant)
-	l.pool.Init(&t.holder, name, limit)
+	l.pool.Init(&t.holder, strings.Clone(lease.TenantName(name)), limit) // not to pin a request that name is a part of
 	if len(ts.mu.ring) < l.cfg.MaxTenants {
 		ts.mu.ring = append(ts.mu.ring, t)
 	} else {

@@ -36,7 +36,15 @@ func (c *clock) init(coarse time.Duration) {
 // exact reads the clock.
 func (c *clock) exact() int64 { return int64(time.Since(c.base)) }
 
-// first is [Pool.Now] where there are no ticks: of an exact clock, or of a coarse one that has not begun.
+// Now is the time for spends, in nanoseconds since the pool was made. A coarse clock is behind by as much as [clock.slack] tells.
+func (c *clock) Now() int64 {
+	if t := c.ticks.Load(); t != 0 {
+		return t
+	}
+	return c.first()
+}
+
+// first is Now where there are no ticks: of an exact clock, or of a coarse one that has not begun.
 func (c *clock) first() int64 {
 	if c.coarse == 0 {
 		return c.exact()
@@ -45,7 +53,7 @@ func (c *clock) first() int64 {
 	return c.ticks.Load()
 }
 
-// slack is by how much [Pool.Now] may be behind: nothing, or two ticks of a coarse clock, or as much as it has been seen behind.
+// slack is by how much Now may be behind: nothing, or two ticks of a coarse clock, or as much as it has been seen behind.
 func (c *clock) slack() int64 {
 	if c.coarse == 0 {
 		return 0

@@ -66,7 +66,7 @@ func (o *Options) window() time.Duration {
 type Pool struct {
 	store    Store // is observed
 	opts     Options
-	clock    clock
+	clock    // of everything in the pool; Now is its
 	count    Counters
 	rtt      peak
 	observed *observed
@@ -139,15 +139,6 @@ func (p *Pool) lookAtClock() {
 		p.jumps.Add(1)
 		p.expiry.endAll()
 	}
-}
-
-// Now is the time for spends. A coarse clock is behind by as much as [clock.slack] tells.
-func (p *Pool) Now() int64 {
-	t := p.clock.ticks.Load()
-	if t == 0 {
-		t = p.clock.first()
-	}
-	return t
 }
 
 // termsOf is the terms of a bucket with this limit. Most tenants have the same limit as the one before, and share them.
