@@ -75,7 +75,7 @@ func (r *result) config() string {
 	if c.Size != 0 {
 		fmt.Fprintf(&b, "\tLeaseSize:    %d,\n", c.Size)
 	}
-	fmt.Fprintf(&b, "\tReplicas:     %d,\n}\n", r.place.Replicas)
+	fmt.Fprintf(&b, "\tReplicas:     %d, // or leave it out, and the store counts them\n}\n", r.place.Replicas)
 	return b.String()
 }
 
