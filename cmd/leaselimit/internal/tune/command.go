@@ -53,7 +53,7 @@ func (s *settings) define(flags *flag.FlagSet) {
 	flags.Uint64Var(&s.seed, "seed", 1, "`number` that the times of the calls follow from")
 	flags.StringVar(&s.redis, "redis", "", "measure on the Redis at this `address` instead of simulating:\n"+dial.Usage)
 	flags.StringVar(&s.prefix, "prefix", "rl-tune", "`text` that the keys in Redis begin with")
-	flags.DurationVar(&s.duration, "duration", 2*time.Second, "the `time` that a run takes with -redis, 100ms to 10m")
+	flags.DurationVar(&s.duration, "duration", 2*time.Second, "the `time` that a run takes with -redis, 100ms to 10m; make it long enough for some thousand calls")
 	flags.StringVar(&s.chart, "chart", "tune.svg", "`file` that the chart is written to; empty: none")
 	flags.BoolVar(&s.json, "json", false, "print everything that was measured as one JSON object on standard output")
 }
