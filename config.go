@@ -18,8 +18,8 @@ type Config struct {
 	// share one.
 	Class string
 
-	// Limits answers with the limit of a tenant, for every call. Required. It has to answer from memory: put a source that
-	// does not behind a cache.
+	// Limits answers with the limit of a tenant, for every call. Required. It has to answer from memory: put one that asks a
+	// database, or anything else that takes time, behind a [quota.Cache].
 	Limits quota.Source
 
 	// MaxOvershoot is the budget, as a fraction of the capacity, 0 to 1; default 0.10. Over all replicas and in every
@@ -39,7 +39,8 @@ type Config struct {
 	// crashed replica come back. 10ms to 1h; default 30s. Replicas should agree; the longest rules.
 	LeaseTTL time.Duration
 
-	// LeaseSize fixes the surplus of each draw, in tokens; 0, the default, adapts it to the demand.
+	// LeaseSize fixes how many tokens each draw leases beside what the calls that wait for it need (the surplus); 0, the
+	// default, adapts it to the demand.
 	LeaseSize int64
 
 	// MaxHold is the most surplus, in tokens, that this replica holds for one tenant; default max(1, capacity/(2*replicas)).
@@ -66,8 +67,8 @@ type Config struct {
 	// Shadow lets every call pass: refusals are decided and counted, and marked Shadowed.
 	Shadow bool
 
-	// CoarseClock is the resolution of a clock that is read from memory for every spend and every refusal, and is taken off
-	// the trust window twice. 0, the default, reads the machine's clock. 50us to LeaseTTL/100. It costs a goroutine until
+	// CoarseClock is the resolution of a clock that is read from memory for every spend and every refusal, which is quicker.
+	// Twice the resolution is taken off the trust window. 0, the default, reads the machine's clock. 50us to LeaseTTL/100. It costs a goroutine until
 	// Close. Where that goroutine does not get to run in time (Stats.ClockLag), up to 64 tokens of a lease may be spent
 	// past its window, and calls may be refused for too long, by as much as the clock is further behind than ever before.
 	CoarseClock time.Duration

@@ -21,7 +21,7 @@ func Example() {
 
 	lim, err := leaselimit.New(store, leaselimit.Config{
 		Limits:       quota.Fixed(quota.PerMinute(3, 3)), // bursts of 3, and one call every 20 seconds
-		StoreTimeout: time.Second,                        // how long a call may wait for the store
+		StoreTimeout: time.Second,                        // how long a call may wait for the store: 50 ms if not set
 	})
 	if err != nil {
 		log.Fatal(err)

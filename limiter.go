@@ -269,7 +269,7 @@ func (l *Limiter) shadow(d *Decision) {
 }
 
 // Peek reports, after asking the store once, whether a cost of 1 would pass now, what remains, and when it could pass. It
-// spends nothing.
+// spends nothing. Where the store does not answer, the Decision is a degraded one by Config.OnFailure; errors are those of AllowN.
 func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
 	limit, err := l.admit(ctx, tenant, 1)
 	switch {
@@ -298,7 +298,7 @@ func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
 }
 
 // Reset fills tenant's bucket up: the store's at once, and in force in every replica within 6 s. Leases that are out stay
-// out. It fails with ctx's error, or the store's.
+// out. It fails with ctx's error, or the store's. For a tenant without a limit it does nothing.
 func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 	limit, err := l.admit(ctx, tenant, 1)
 	switch {

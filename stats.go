@@ -15,8 +15,8 @@ import (
 type Stats struct {
 	// Calls allowed: from a lease, by the store, by the failure policy, and of unlimited tenants.
 	AllowedLease, AllowedStore, AllowedFallback, AllowedUnlimited int64
-	// Calls refused: by the pre-check, by the store, by the least distance between draws of a tenant (the one refusal that
-	// may be wrong about the store), by the failure policy, and for a cost above the capacity.
+	// Calls refused: by the pre-check, by the store, unasked within 5 ms or so of a refusal by the store (the floor, the one
+	// refusal that may be wrong about the store), by the failure policy, and for a cost above the capacity.
 	RefusedPrecheck, RefusedStore, RefusedFloor, RefusedFallback, RefusedNever int64
 	// RefusedTogether are calls of AllowAll that were refused by the limit of another limiter.
 	RefusedTogether int64

@@ -20,7 +20,7 @@ type Tenant struct {
 	entry   atomic.Pointer[tenant]
 }
 
-// Tenant returns a handle on tenant.
+// Tenant returns a handle on tenant, for callers that decide on the same one often: it saves looking the tenant up in each call.
 func (l *Limiter) Tenant(tenant string) *Tenant { return &Tenant{limiter: l, name: tenant} }
 
 // Allow is AllowN with a cost of 1.

@@ -35,7 +35,8 @@ type Limit struct {
 // its own that no other limit can be mistaken for: its Capacity is above [MaxTokens].
 var Unlimited = Limit{Capacity: math.MaxInt64, Refill: math.MaxInt64, Per: 1}
 
-// PerSecond is the limit of refill tokens a second with bursts of capacity.
+// PerSecond is the limit of refill tokens a second with bursts of capacity: PerSecond(2, 20) is "20 at 2/s" in this module's
+// documents and messages.
 func PerSecond(refill, capacity int64) Limit {
 	return Limit{Capacity: capacity, Refill: refill, Per: time.Second}
 }

@@ -16,7 +16,8 @@ import (
 // InspectCommand shows a bucket.
 var InspectCommand = command("inspect", "show a tenant's bucket in Redis", `
 Shows the bucket of a tenant as it is in Redis: what it holds now, what of it is leased out to replicas, and what is
-stored. It changes nothing.`, inspect)
+stored. It changes nothing. A bucket that Redis has no record of is full, also that of a tenant nobody has heard of.
+docs/protocol.md says what an epoch is.`, inspect)
 
 // ResetCommand fills a bucket up.
 var ResetCommand = command("reset", "fill a tenant's bucket in Redis up", `
@@ -44,8 +45,8 @@ func command(name, short, long string, do func(context.Context, *job) error) cli
 		Name: name, Args: "TENANT", Short: short, Long: long,
 		Setup: func(flags *flag.FlagSet) func(context.Context, []string, cli.Streams) error {
 			addr := flags.String("redis", "localhost:6379", "`address` of Redis:\n"+dial.Usage)
-			prefix := flags.String("prefix", "rl", "what the keys in Redis begin with, a `text`")
-			class := flags.String("class", "default", "class of the limit, a `name`")
+			prefix := flags.String("prefix", "rl", "`text` that the keys in Redis begin with")
+			class := flags.String("class", "default", "`name` of the limit's class")
 			json := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, args []string, out cli.Streams) error {
 				j := &job{Streams: out, json: *json}

@@ -89,7 +89,7 @@ func (c Command) run(ctx context.Context, title string, args []string, s Streams
 	case err != nil:
 		return usageError{err.Error()}
 	case c.Args == "" && len(rest) > 0:
-		return Usagef("%q is no flag, and nothing else is understood", rest[0])
+		return Usagef("%q is no flag, and only flags are understood here", rest[0])
 	}
 	return do(ctx, rest, s)
 }

@@ -23,7 +23,11 @@ func command(wrap func(lease.Store) lease.Store) cli.Command {
 		Long: `Runs several replicas, each a limiter of its own, that hold one tenant to one limit together. At the end it reports
 what they admitted, next to what separate in-process limiters and one ideal central bucket would have admitted of the
 same calls; the times given for a store on every call are those of this run's own draws. It exits with 1 if more was
-admitted than the bound allows. An interrupt ends the run early, with the report.`,
+admitted than the bound allows. An interrupt ends the run early, with the report.
+
+What is shown during the run goes by the times of the answers, so its overshoot and undershoot may be off by what is
+refilled in a round trip; the report goes by the times of the calls. "Held" is what replicas have in leases. A run on
+Redis uses a tenant of its own.`,
 		Setup: func(flags *flag.FlagSet) func(context.Context, []string, cli.Streams) error {
 			s := settings{wrap: wrap}
 			s.define(flags)
@@ -40,7 +44,7 @@ admitted than the bound allows. An interrupt ends the run early, with the report
 func (s *settings) define(flags *flag.FlagSet) {
 	flags.IntVar(&s.replicas, "replicas", 4, "`number` of replicas, 1 to 256")
 	flags.StringVar(&s.redis, "redis", "", "keep the shared bucket in the Redis at this `address` instead of in memory:\n"+dial.Usage)
-	flags.StringVar(&s.prefix, "prefix", "rl", "what the keys in Redis begin with, a `text`")
+	flags.StringVar(&s.prefix, "prefix", "rl", "`text` that the keys in Redis begin with")
 	flags.StringVar(&s.traffic, "traffic", "overload", "`kind` of traffic:\n"+trafficUsage())
 	flags.Int64Var(&s.limit.Capacity, "capacity", 1000, "`number` of tokens that the bucket holds at most")
 	flags.Int64Var(&s.limit.Refill, "refill", 1000, "`number` of tokens added each second")

@@ -44,7 +44,7 @@ func setup(flags *flag.FlagSet) func(context.Context, []string, cli.Streams) err
 	flags.StringVar(&s.listen, "listen", ":8081", "`address` of the rate limit service and gRPC health")
 	flags.StringVar(&s.httpListen, "http", ":8080", "`address` of /metrics and /healthz")
 	flags.StringVar(&s.redis, "redis", "", "`address` of Redis, in memory if empty:\n"+dial.Usage)
-	flags.StringVar(&s.prefix, "prefix", "rl", "what the keys in Redis begin with, a `text`")
+	flags.StringVar(&s.prefix, "prefix", "rl", "`text` that the keys in Redis begin with")
 	flags.StringVar(&s.tlsCert, "tls-cert", "", "`file` of a certificate, PEM: -listen then speaks TLS alone")
 	flags.StringVar(&s.tlsKey, "tls-key", "", "`file` of the key of -tls-cert, PEM")
 	flags.DurationVar(&s.drain, "drain", 10*time.Second, "how long calls under way may take once the end was asked for")
@@ -90,7 +90,7 @@ func serve(ctx context.Context, s settings, out cli.Streams) error {
 		return err
 	}
 	if s.check {
-		_, err := fmt.Fprintf(out.Out, "%s: ok, %d classes, %d rules\n", s.configFile, len(c.Classes), len(c.Rules))
+		_, err := fmt.Fprintf(out.Out, "%s: ok, classes: %d, rules: %d\n", s.configFile, len(c.Classes), len(c.Rules))
 		return err
 	}
 	if s.redis == "" {

@@ -75,7 +75,7 @@ func (r *result) config() string {
 	if c.Size != 0 {
 		fmt.Fprintf(&b, "\tLeaseSize:    %d,\n", c.Size)
 	}
-	fmt.Fprintf(&b, "\tReplicas:     %d,\n}\n", r.place.Replicas)
+	fmt.Fprintf(&b, "\tReplicas:     %d, // or leave it out, and the store counts them\n}\n", r.place.Replicas)
 	return b.String()
 }
 
@@ -85,8 +85,8 @@ func (r *result) reason() string {
 	bounds := fmt.Sprintf("a budget of at most %s (here %s, %s tokens), at most %s of a burst on one replica refused (here %s)",
 		percent(r.budget), percent(w.Budget), tty.Count(w.Bound), percent(r.burstLoss), percent(w.BurstLoss))
 	if !r.Fits {
-		return fmt.Sprintf("No setting keeps the admitted calls that wait to %s. Of the %d tried, this one has the fewest, %s, within "+
-			"the rest of what you accept: %s. It makes %s store calls a call. Fewer replicas to a tenant, a larger capacity or a higher "+
+		return fmt.Sprintf("No setting keeps the admitted calls that wait to %s. Of the %d tried, this one has the fewest with a size that "+
+			"adapts, %s, within the rest of what you accept: %s. It makes %s store calls a call. Fewer replicas to a tenant, a larger capacity or a higher "+
 			"-burst-loss would help.",
 			percent(r.waiting), len(r.Rows), percent(w.Waiting), bounds, ratio(w.StoreCalls))
 	}

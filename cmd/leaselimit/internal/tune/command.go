@@ -48,12 +48,12 @@ func (s *settings) define(flags *flag.FlagSet) {
 	flags.Float64Var(&s.budget, "budget", 0.10, "most overshoot that you accept, as a `fraction` of the capacity, 0 to 1")
 	flags.Float64Var(&s.burstLoss, "burst-loss", 0.15,
 		"most of a burst on one replica that may be refused while others hold leases,\nas a `fraction` of the capacity, 0 to 1")
-	flags.Float64Var(&s.waiting, "waiting", 0.05, "most of the admitted calls that may wait for the store, a `fraction`, 0 to 1")
-	flags.IntVar(&s.calls, "calls", 5000, "about how many calls a simulated run makes, a `number` from 100 to 1000000")
+	flags.Float64Var(&s.waiting, "waiting", 0.05, "largest `fraction` of the admitted calls that may wait for the store, 0 to 1")
+	flags.IntVar(&s.calls, "calls", 5000, "about the `number` of calls that a simulated run makes, 100 to 1000000")
 	flags.Uint64Var(&s.seed, "seed", 1, "`number` that the times of the calls follow from")
 	flags.StringVar(&s.redis, "redis", "", "measure on the Redis at this `address` instead of simulating:\n"+dial.Usage)
-	flags.StringVar(&s.prefix, "prefix", "rl-tune", "what the keys in Redis begin with, a `text`")
-	flags.DurationVar(&s.duration, "duration", 2*time.Second, "the `time` that a run takes with -redis, 100ms to 10m")
+	flags.StringVar(&s.prefix, "prefix", "rl-tune", "`text` that the keys in Redis begin with")
+	flags.DurationVar(&s.duration, "duration", 2*time.Second, "the `time` that a run takes with -redis, 100ms to 10m; make it long enough for some thousand calls")
 	flags.StringVar(&s.chart, "chart", "tune.svg", "`file` that the chart is written to; empty: none")
 	flags.BoolVar(&s.json, "json", false, "print everything that was measured as one JSON object on standard output")
 }

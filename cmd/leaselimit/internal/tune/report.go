@@ -113,7 +113,8 @@ func (r *result) report(style tty.Style, width int) string {
 		"tokens: what may be admitted too much, and what a load that was after it reached. Burst loss is what of a burst on one replica may " +
 		"be refused while others hold leases."
 	if r.redis != "" {
-		legend += " The attack is simulated."
+		legend += " The attack is simulated. A run begins with nothing, so that each replica waits at first: where it makes less than some " +
+			"thousand calls, that counts for too much, and -duration should be longer."
 	} else {
 		legend += " Computing takes no time here: a call decided from memory takes 0s."
 	}
