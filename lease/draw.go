@@ -15,10 +15,11 @@ import (
 type draw struct {
 	req    AcquireRequest
 	calls  []*waiter
-	pays   bool  // leasing ahead pays for this tenant
-	sent   int64 // when it was sent; a lease's window counts from here
-	jumps  int64 // of the clock, until then
-	home   int64 // tokens given back that had arrived by then
+	pays   bool            // leasing ahead pays for this tenant
+	sent   int64           // when it was sent; a lease's window counts from here
+	jumps  int64           // of the clock, until then
+	home   int64           // tokens given back that had arrived by then
+	awaits <-chan struct{} // closed when tokens have arrived that it had better not overtake; nil: there are none
 	late   *time.Timer
 	failed bool // past the timeout: its calls have been failed over
 	landed bool
@@ -41,6 +42,7 @@ func (h *Holder) fly() {
 	defer p.flying.Add(-1)
 	p.lookAtClock()
 	for d := h.depart(); d != nil; d = h.depart() {
+		h.await(d)
 		p.count.Draws.Add(1)
 		grant, err := ask(p, "acquire", func(ctx context.Context) (Grant, error) {
 			return p.store.Acquire(ctx, d.req)
@@ -49,6 +51,24 @@ func (h *Holder) fly() {
 		p.lookAtClock()
 		h.land(d, grant, err)
 	}
+}
+
+// await lets tokens on their way back arrive before a draw that is made because the first was refused: it may have overtaken them, and
+// they may be what held the bucket down. They get half the time that callers wait for a draw.
+func (h *Holder) await(d *draw) {
+	if d.awaits == nil {
+		return
+	}
+	long := time.NewTimer(h.pool.opts.Timeout / 2)
+	defer long.Stop()
+	select {
+	case <-d.awaits:
+	case <-long.C:
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d.sent = h.pool.clock.exact()
+	_, d.home = h.sentLocked()
 }
 
 // depart decides on all calls that can be decided and makes up the draw for the others. Without a reason for a draw it ends
@@ -87,7 +107,13 @@ func (h *Holder) drawLocked(now int64) *draw {
 	}
 
 	d := &draw{calls: slices.Clone(b.waiters), jumps: h.pool.jumps.Load()}
-	_, d.home = h.sentLocked()
+	var sent int64
+	if sent, d.home = h.sentLocked(); sent != d.home && slices.ContainsFunc(d.calls, (*waiter).refusedOnce) {
+		if b.home == nil {
+			b.home = make(chan struct{})
+		}
+		d.awaits = b.home
+	}
 	if h.mu.stale(now, o.TTL) {
 		h.keepLocked(now)
 	}
@@ -191,7 +217,9 @@ func (h *Holder) noteLocked(d *draw, g *Grant, now int64) {
 	h.level = floor32(m.Level + 1e-9) // which is what whole overlooks
 	h.local.Note(whole(m.Level))
 	if g.Waiters == 0 && d.req.Need > 0 {
-		m.Cost, m.Wait = d.req.Min, int64(g.RetryAfter)
+		if sent == d.home { // or it may be those tokens that hold the bucket down
+			m.Cost, m.Wait = d.req.Min, int64(g.RetryAfter)
+		}
 		b := h.busyLocked()
 		b.nextAsk = now + int64(jitter(floor, 1, 1.5))
 		m.Ask = b.nextAsk
@@ -382,6 +410,9 @@ func (w *waiter) decide(a answer) {
 		w.done <- a
 	}
 }
+
+// refusedOnce reports whether one draw was made for w and did not bring its tokens.
+func (w *waiter) refusedOnce() bool { return w.rounds == 1 }
 
 // dropLocked takes the decided calls out of the queue.
 func (h *Holder) dropLocked() {

@@ -164,9 +164,47 @@ func TestRemainingIsOfTheCallsOwnLimit(t *testing.T) {
 		r.limit = quota.Limit{Capacity: 1000}
 		large := r.start(t.Context(), 1)
 		time.Sleep(2 * trip)
+		synctest.Wait()
 		require.Equal(t, lease.Result{Verdict: lease.FromStore, Remaining: 10}, small.res)
 		require.Greater(t, large.res.Remaining, int64(900))
 	})
+}
+
+// Leases that a cut of the limit sends back hold the bucket down until they arrive. A draw that overtakes them is refused; the next one
+// waits for them, and if they take too long the caller is told to come soon, not when they would have aged.
+func TestACutDoesNotRefuseForWhatIsOnItsWayBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		back time.Duration // how long it takes
+		want lease.Verdict
+		most time.Duration // of RetryAfter
+	}{
+		"at once":  {0, lease.FromStore, 0},
+		"soon":     {10 * time.Millisecond, lease.FromStore, 0},
+		"too late": {time.Second, lease.RefusedRounds, 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				o := options()
+				o.LeaseSize, o.MaxHold = 200, 200
+				r := newRig(t, quota.PerSecond(1000, 1000), o)
+				r.spendN(10)
+				require.Equal(t, int64(191), r.Held())
+				r.store.onReturn(func(_ context.Context, next func() error) error {
+					time.Sleep(c.back)
+					return next()
+				})
+				r.limit = quota.PerSecond(1000, 7)
+				call := r.start(t.Context(), 1)
+				time.Sleep(o.Timeout)
+				synctest.Wait()
+				require.NoError(t, call.err)
+				assert.Equal(t, c.want, call.res.Verdict)
+				assert.LessOrEqual(t, call.res.RetryAfter, c.most)
+				time.Sleep(2 * time.Second)
+				assert.True(t, r.spend(1).Allowed())
+			})
+		})
+	}
 }
 
 // A draw that is late stays late, though a Take was answered meanwhile.

@@ -99,7 +99,8 @@ type busy struct {
 	failures int   // in a row
 	failure  error // of the last draw, until one succeeds
 
-	pressed *time.Timer // set while the replica is pressed
+	pressed *time.Timer   // set while the replica is pressed
+	home    chan struct{} // set while a draw waits for tokens on their way back; closed when some have arrived
 }
 
 // busyLocked is the busy of h, from now on if there was none.

@@ -133,6 +133,10 @@ func (h *Holder) arrived(n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lends().home += n
+	if b := h.mu.busy; b != nil && b.home != nil {
+		close(b.home)
+		b.home = nil
+	}
 }
 
 // Close returns the leases of h. Calls that wait are still answered; later ones fail with ErrRetired, or ErrClosed if the

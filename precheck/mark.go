@@ -148,5 +148,6 @@ func (m *Mark) Plus(n int64) *Mark {
 	more := *m
 	more.Level += float64(n)
 	more.Cap += float64(n)
+	more.Cost, more.Wait = 0, 0 // they may have been what held the bucket down
 	return more.Ready()
 }
