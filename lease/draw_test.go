@@ -207,6 +207,26 @@ func TestACutDoesNotRefuseForWhatIsOnItsWayBack(t *testing.T) {
 	}
 }
 
+// The same for a call that several limits have to let pass, which asks once.
+func TestACutOfOneOfSeveralLimitsTellsNoLongWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		o := options()
+		o.LeaseSize, o.MaxHold = 200, 200
+		r := newRig(t, quota.PerSecond(1000, 1000), o)
+		r.spendN(10)
+		r.store.onReturn(func(_ context.Context, next func() error) error {
+			time.Sleep(10 * time.Millisecond)
+			return next()
+		})
+		p := &lease.Part{Holder: r.Holder, Limit: quota.PerSecond(1000, 7), Cost: 1}
+		require.NoError(t, p.Judge())
+		require.Zero(t, p.Result.Verdict)
+		require.NoError(t, lease.Take(t.Context(), []*lease.Part{p}))
+		assert.Equal(t, lease.RefusedStore, p.Result.Verdict)
+		assert.LessOrEqual(t, p.Result.RetryAfter, 10*time.Millisecond)
+	})
+}
+
 // A draw that is late stays late, though a Take was answered meanwhile.
 func TestALateDrawFailsCallersUntilItIsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {

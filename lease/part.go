@@ -299,11 +299,17 @@ func (p *Part) land(reply TakeReply, i int) {
 
 // retryAfter is when the refused part could pass: what it took in hand is there again then.
 func (p *Part) retryAfter(now int64, wait time.Duration) time.Duration {
+	h := p.Holder
+	if sent, _ := h.sentLocked(); sent != p.draw.home { // the tokens on their way may be what holds the bucket down
+		if m := h.mark.Load(); m != nil {
+			wait = min(wait, time.Duration(m.After(now, p.draw.req.Need)))
+		}
+	}
 	if wait == Never {
 		return Never
 	}
 	return max(time.Duration(precheck.Resolution)+min(wait, Never-1-time.Duration(precheck.Resolution)),
-		time.Duration(p.Holder.seeLocked().nextAsk-now), time.Millisecond)
+		time.Duration(h.seeLocked().nextAsk-now), time.Millisecond)
 }
 
 // pauseAfter takes note of a store that did not answer. A fault of one bucket is not one of the others that were asked with it.
