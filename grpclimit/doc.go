@@ -11,6 +11,7 @@
 //	refused by FailClosed while   Unavailable with RetryInfo: it says nothing about the tenant's limit
 //	the store is away
 //	no tenant                     Unauthenticated
+//	a tenant without a limit      PermissionDenied: the source of limits does not know it
 //	the limiter failed            Unavailable
 //	the call is over              Canceled or DeadlineExceeded
 //

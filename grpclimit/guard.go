@@ -8,6 +8,7 @@ import (
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/internal/edgelog"
 	"github.com/leaselimit/leaselimit/internal/ratefields"
+	"github.com/leaselimit/leaselimit/quota"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -107,6 +108,8 @@ func (g *guard) undecided(ctx context.Context, e Event) error {
 			return own.GRPCStatus().Err()
 		}
 		return status.Error(codes.Unauthenticated, "no tenant to charge the call to")
+	case errors.Is(e.Err, quota.ErrUnknownTenant):
+		return status.Error(codes.PermissionDenied, "the tenant has no limit")
 	case errors.Is(e.Err, leaselimit.ErrInvalidCost):
 		return status.Error(codes.Internal, "the cost of the call is not valid")
 	}

@@ -90,8 +90,8 @@ func WithObserver(observe func(context.Context, Event)) Option {
 func WithLogger(logger *slog.Logger) Option { return func(o *options) { o.logger = logger } }
 
 // WithError has answer give the status of calls on which nothing was decided: err matches [ErrNoTenant] (by default
-// Unauthenticated), leaselimit.ErrInvalidCost (Internal), or is another error of the limiter (Unavailable). nil, and a status of
-// OK, let the call pass unlimited. It is not called for calls whose context is done.
+// Unauthenticated), quota.ErrUnknownTenant (PermissionDenied), leaselimit.ErrInvalidCost (Internal), or is another error of the
+// limiter (Unavailable). nil, and a status of OK, let the call pass unlimited. It is not called for calls whose context is done.
 func WithError(answer func(err error) *status.Status) Option {
 	return func(o *options) { o.failed = answer }
 }

@@ -228,11 +228,14 @@ func TestAV12_Undecided(t *testing.T) {
 		return func(context.Context, string) (string, error) { return "acme", err }
 	}
 	free := grpclimit.WithCost(func(string, any) int64 { return 0 })
-	broken, err := leaselimit.New(membucket.New(), leaselimit.Config{
-		Limits: quota.SourceFunc(func(context.Context, string) (quota.Limit, error) { return quota.Limit{}, secret }),
-	})
-	require.NoError(t, err)
-	defer broken.Close(t.Context())
+	without := func(err error) *leaselimit.Limiter {
+		lim, e := leaselimit.New(membucket.New(), leaselimit.Config{
+			Limits: quota.SourceFunc(func(context.Context, string) (quota.Limit, error) { return quota.Limit{}, err }),
+		})
+		require.NoError(t, e)
+		t.Cleanup(func() { lim.Close(context.Background()) })
+		return lim
+	}
 
 	for _, tt := range []struct {
 		name   string
@@ -251,7 +254,8 @@ func TestAV12_Undecided(t *testing.T) {
 			nil, codes.PermissionDenied, nil,
 		},
 		{"closed", closed, acme, nil, codes.Unavailable, leaselimit.ErrClosed},
-		{"no limit", broken, acme, nil, codes.Unavailable, secret},
+		{"no limit", without(secret), acme, nil, codes.Unavailable, secret},
+		{"no such tenant", without(quota.ErrUnknownTenant), acme, nil, codes.PermissionDenied, quota.ErrUnknownTenant},
 		{"AV1: cost", ok, acme, []grpclimit.Option{free}, codes.Internal, leaselimit.ErrInvalidCost},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

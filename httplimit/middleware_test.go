@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -63,6 +64,7 @@ func TestAnswers(t *testing.T) {
 		{"closed", fails(leaselimit.ErrClosed), nil, 503, "", `{"title": "Service Unavailable", "status": 503}`},
 		{"cost", fails(leaselimit.ErrInvalidCost), nil, 500, "", `{"title": "Internal Server Error", "status": 500}`},
 		{"source", fails(errors.New("db: no route to 10.0.0.7")), nil, 503, "", `{"title": "Service Unavailable", "status": 503}`},
+		{"no such tenant", fails(fmt.Errorf("plans: %w", quota.ErrUnknownTenant)), nil, 403, "", `{"title": "Forbidden", "status": 403}`},
 		{"own error", fails(errors.New("away")), []httplimit.Option{
 			httplimit.WithError(func(w http.ResponseWriter, _ *http.Request, err error) {
 				http.Error(w, `"`+err.Error()+`"`, http.StatusBadGateway)

@@ -72,8 +72,8 @@ func WithRefused(answer func(w http.ResponseWriter, r *http.Request, d leaselimi
 }
 
 // WithError has answer write the response to requests on which nothing was decided: err matches [ErrNoTenant] (by default
-// 401), leaselimit.ErrInvalidCost (500), or is another error of the limiter (503). It is not called for requests whose client
-// has gone. A 401 by default has no WWW-Authenticate field but one that was set before, as the middleware does not know the
+// 401), quota.ErrUnknownTenant (403), leaselimit.ErrInvalidCost (500), or is another error of the limiter (503). It is not called
+// for requests whose client has gone. A 401 by default has no WWW-Authenticate field but one that was set before, as the middleware does not know the
 // scheme.
 func WithError(answer func(w http.ResponseWriter, r *http.Request, err error)) Option {
 	return func(o *options) { o.failed = answer }

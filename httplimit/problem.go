@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/leaselimit/leaselimit"
+	"github.com/leaselimit/leaselimit/quota"
 )
 
 // The problem types of draft-ietf-httpapi-ratelimit-headers-11, section 5, with their titles.
@@ -68,6 +69,8 @@ func answerError(w http.ResponseWriter, _ *http.Request, err error) {
 	case errors.Is(err, context.DeadlineExceeded):
 	case errors.Is(err, ErrNoTenant):
 		status = http.StatusUnauthorized
+	case errors.Is(err, quota.ErrUnknownTenant):
+		status = http.StatusForbidden
 	case errors.Is(err, leaselimit.ErrInvalidCost):
 		status = http.StatusInternalServerError
 	}
