@@ -23,8 +23,8 @@ var ErrNoTenant = errors.New("httplimit: no tenant")
 // read. Make lim, and the middleware, once for each process and not for each request.
 //
 // tenant says whom a request counts for, from a verified identity. The empty name and an error both mean that there is none,
-// and such a request is refused with 401. An error of lim means that nothing was decided, and is answered with 503, or 403 of a tenant that has no limit. See
-// [WithRefused] and [WithError] for other answers, and [WithExempt] for requests that are not limited.
+// and such a request is refused with 401. An error of lim means that nothing was decided, and is answered with 503, or 403 where
+// the tenant has no limit. See [WithRefused] and [WithError] for other answers, and [WithExempt] for requests that are not limited.
 //
 // The ResponseWriter is handed on as it is, so the handler may flush, hijack and send trailers as without the middleware.
 // Header fields are set before the handler runs; those that are there already are kept, so middlewares of several
