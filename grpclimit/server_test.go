@@ -233,7 +233,7 @@ func TestAV12_Undecided(t *testing.T) {
 			Limits: quota.SourceFunc(func(context.Context, string) (quota.Limit, error) { return quota.Limit{}, err }),
 		})
 		require.NoError(t, e)
-		t.Cleanup(func() { lim.Close(context.Background()) })
+		t.Cleanup(func() { require.NoError(t, lim.Close(context.Background())) })
 		return lim
 	}
 

@@ -30,7 +30,7 @@ func await[T any](ctx context.Context, h *Holder, op string, call func(context.C
 		return zero, err
 	}
 	reply, err := attempt(ctx, p, op, call)
-	switch now := p.clock.exact(); {
+	switch now := p.exact(); {
 	case err == nil:
 		p.breaker.answered(now)
 	case ctx.Err() == nil && !errors.Is(err, ErrClosed):
@@ -77,7 +77,7 @@ func (h *Holder) Peek(ctx context.Context, limit quota.Limit) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	here := h.local.Available(h.pool.clock.exact())
+	here := h.local.Available(h.pool.exact())
 	r := Result{Verdict: FromStore, Remaining: min(t.Limit.Capacity, here+whole(state.Level))}
 	if r.Remaining < 1 {
 		r.Verdict, r.RetryAfter = RefusedStore, state.RetryAfter

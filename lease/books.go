@@ -125,7 +125,7 @@ func (h *Holder) booksLocked(now int64) (books, part) {
 func (h *Holder) Overshoot() float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	b, _ := h.booksLocked(h.pool.clock.exact())
+	b, _ := h.booksLocked(h.pool.exact())
 	return float64(b.peak)
 }
 

@@ -163,7 +163,7 @@ func (b *breaker) probe(ctx context.Context) bool {
 }
 
 func (b *breaker) close() time.Duration {
-	now := b.pool.clock.exact()
+	now := b.pool.exact()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.stop()
@@ -198,7 +198,7 @@ func (p *Pool) StoreState() StoreState {
 	defer b.mu.Unlock()
 	s := StoreState{Failing: b.failures.Load() > 0, Open: b.opened.Load(), Down: time.Duration(b.mu.past)}
 	if s.Open {
-		s.Down += time.Duration(p.clock.exact() - b.mu.begin)
+		s.Down += time.Duration(p.exact() - b.mu.begin)
 	}
 	return s
 }

@@ -25,7 +25,7 @@ type clock struct {
 // suspended is by how much the wall clock has to get ahead of the monotonic one to end all leases.
 const suspended = int64(time.Second)
 
-func (c *clock) init(coarse time.Duration) {
+func (c *clock) startClock(coarse time.Duration) {
 	c.base = time.Now()
 	c.coarse = coarse
 	wall := c.base.UnixNano()
@@ -49,7 +49,7 @@ func (c *clock) first() int64 {
 	if c.coarse == 0 {
 		return c.exact()
 	}
-	c.begin.Do(c.start)
+	c.begin.Do(c.startTicks)
 	return c.ticks.Load()
 }
 
@@ -61,7 +61,7 @@ func (c *clock) slack() int64 {
 	return max(2*int64(c.coarse), c.lag.Load())
 }
 
-func (c *clock) start() {
+func (c *clock) startTicks() {
 	c.ticks.Store(max(1, c.exact()))
 	go func() {
 		defer close(c.ended)
@@ -98,8 +98,8 @@ func (c *clock) tick() {
 	}
 }
 
-// stop ends the coarse clock. It stands still from then on.
-func (c *clock) stop() {
+// stopTicks ends the coarse clock. It stands still from then on.
+func (c *clock) stopTicks() {
 	c.begin.Do(func() { close(c.ended) }) // never started: it will not be
 	c.finish.Do(func() { close(c.quit) })
 	<-c.ended

@@ -67,7 +67,7 @@ func (h *Holder) await(d *draw) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	d.sent = h.pool.clock.exact()
+	d.sent = h.pool.exact()
 	_, d.home = h.sentLocked()
 }
 
@@ -76,7 +76,7 @@ func (h *Holder) await(d *draw) {
 func (h *Holder) depart() *draw {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now, b := h.pool.clock.exact(), h.mu.busy
+	now, b := h.pool.exact(), h.mu.busy
 	h.pruneLocked(now)
 	for _, w := range b.waiters {
 		if a, ok := h.decideLocked(now, w.cost, w.rounds, true); ok {
@@ -143,7 +143,7 @@ func (h *Holder) drawLocked(now int64) *draw {
 		return nil
 	}
 	d.req.Reports = h.reportLocked()
-	d.sent = h.pool.clock.exact()
+	d.sent = h.pool.exact()
 	return d
 }
 
@@ -166,7 +166,7 @@ func (h *Holder) wantLocked(now int64) int64 {
 func (h *Holder) land(d *draw, g Grant, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now, b := h.pool.clock.exact(), h.mu.busy
+	now, b := h.pool.exact(), h.mu.busy
 	d.landed, b.overdue = true, false
 	if d.failed {
 		h.pool.count.Late.Add(1)
@@ -299,7 +299,7 @@ func (h *Holder) rearmLocked(d *draw, g *Grant, now int64) {
 func (h *Holder) lowWater() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lowWaterLocked(h.pool.clock.exact())
+	h.lowWaterLocked(h.pool.exact())
 }
 
 func (h *Holder) lowWaterLocked(now int64) {
@@ -336,7 +336,7 @@ func (h *Holder) pressLocked(d *draw, now int64) {
 		}
 		b.pressed = nil
 		if !h.pressedLocked() {
-			now := h.pool.clock.exact()
+			now := h.pool.exact()
 			h.local.Arm(h.local.Left(now) / 2)
 			h.restLocked(now)
 			return
@@ -354,7 +354,7 @@ func (h *Holder) failOver(d *draw) {
 	if d.landed {
 		return
 	}
-	now, b := h.pool.clock.exact(), h.mu.busy
+	now, b := h.pool.exact(), h.mu.busy
 	if timeout := int64(h.pool.opts.Timeout); now < d.sent+timeout {
 		for _, w := range b.waiters {
 			if w.since+timeout <= now {

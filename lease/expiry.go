@@ -46,7 +46,7 @@ func (e *expiry) setLocked() {
 	if e.ended || len(e.heap) == 0 {
 		return
 	}
-	wait := min(time.Duration(e.heap[0].due().at-e.pool.clock.exact()), time.Second)
+	wait := min(time.Duration(e.heap[0].due().at-e.pool.exact()), time.Second)
 	if e.timer == nil {
 		e.timer = time.AfterFunc(wait, e.fire)
 	} else {
@@ -57,7 +57,7 @@ func (e *expiry) setLocked() {
 // fire sweeps the holders that are due.
 func (e *expiry) fire() {
 	e.pool.lookAtClock()
-	now := e.pool.clock.exact()
+	now := e.pool.exact()
 	var due []*Holder
 	e.mu.Lock()
 	for len(e.heap) > 0 && e.heap[0].due().at <= now {

@@ -11,7 +11,7 @@ import (
 
 // SetWall replaces the pool's wall clock, before the pool is used.
 func SetWall(p *Pool, wall func() time.Duration) {
-	p.clock.wall = func() int64 { return int64(wall()) }
+	p.wall = func() int64 { return int64(wall()) }
 }
 
 // MaxRounds and Floor are constants of the protocol.
@@ -40,11 +40,11 @@ func (h *Holder) Waiting() int {
 }
 
 // Available is the number of tokens that can be spent now.
-func (h *Holder) Available() int64 { return h.local.Available(h.pool.clock.exact()) }
+func (h *Holder) Available() int64 { return h.local.Available(h.pool.exact()) }
 
 // StallTimers stops the ticker of the coarse clock and the timer of the sweeps, as a machine does that is too busy to run them.
 func (p *Pool) StallTimers() {
-	p.clock.stop()
+	p.stopTicks()
 	p.expiry.stop()
 }
 

@@ -229,7 +229,7 @@ const checkEvery = 64
 // the time of a coarse clock is behind, and what has been refilled since must not be refused. The refusal is not counted: that is
 // for [Holder.Refused].
 func (h *Holder) TryRefuse(now, cost int64) (Result, bool) {
-	late := now + h.pool.clock.slack()
+	late := now + h.pool.slack()
 	if wait, refused := h.mark.Load().One(now, late); refused && cost == 1 {
 		if _, most := h.local.Between(now, late); most == 0 {
 			if at, coming := h.local.When(now, 1); coming {
@@ -324,7 +324,7 @@ func (h *Holder) join(limit quota.Limit, cost int64) (*waiter, answer) {
 	if h.is(closed) {
 		return nil, answer{err: h.retiredError()}
 	}
-	now := h.pool.clock.exact()
+	now := h.pool.exact()
 	h.relimitLocked(limit)
 	if a, ok := h.decideLocked(now, cost, 0, false); ok {
 		return nil, a
@@ -449,7 +449,7 @@ func (h *Holder) relimitLocked(limit quota.Limit) {
 		return
 	}
 	if h.mu.at >= 0 { // what was admitted is a matter of the limit that stood
-		h.keepLocked(h.pool.clock.exact())
+		h.keepLocked(h.pool.exact())
 		h.mu.meter = 0
 	}
 	h.terms.Store(h.pool.termsOf(limit))

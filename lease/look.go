@@ -37,7 +37,7 @@ type LeaseView struct {
 func (h *Holder) View() View {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now, t, b := h.pool.clock.exact(), h.terms.Load(), h.seeLocked()
+	now, t, b := h.pool.exact(), h.terms.Load(), h.seeLocked()
 	v := View{
 		Limit: t.Limit, Budget: t.Budget, Share: t.Share,
 		Level: whole(float64(h.level)), Answered: -1, Held: h.local.Left(now),
@@ -59,7 +59,7 @@ func (h *Holder) View() View {
 func (h *Holder) Activity() (calls, refused int64, rate float64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	calls, refused, rate, _ = h.activityLocked(h.pool.clock.exact())
+	calls, refused, rate, _ = h.activityLocked(h.pool.exact())
 	return calls, refused, rate
 }
 

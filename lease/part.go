@@ -90,7 +90,7 @@ func (p *Part) Judge() error {
 	if h.is(closed) {
 		return h.retiredError()
 	}
-	now := h.pool.clock.exact()
+	now := h.pool.exact()
 	h.relimitLocked(p.Limit)
 	h.pruneLocked(now)
 	if h.local.Available(now) >= p.Cost && p.spendLocked(now) == 0 {
@@ -147,7 +147,7 @@ func Take(ctx context.Context, parts []*Part) error {
 		} else {
 			for i, p := range asked {
 				if p.land(reply, i); !told.Load() {
-					p.Holder.pool.breaker.answered(p.Holder.pool.clock.exact())
+					p.Holder.pool.breaker.answered(p.Holder.pool.exact())
 				}
 			}
 		}
@@ -201,7 +201,7 @@ func (p *Part) load() (missing int64, reports [2]Report, err error) {
 	h := p.Holder
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.pool.clock.exact()
+	now := h.pool.exact()
 	switch {
 	case h.is(closed) && !p.Owe:
 		return 0, reports, h.retiredError()
@@ -263,7 +263,7 @@ func (p *Part) land(reply TakeReply, i int) {
 	h, d := p.Holder, &p.draw
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now, level := h.pool.clock.exact(), reply.Levels[i]
+	now, level := h.pool.exact(), reply.Levels[i]
 	if b := h.mu.busy; b != nil {
 		b.failure, b.failures, b.nextAsk = nil, 0, 0
 	}
@@ -314,13 +314,13 @@ func (p *Part) retryAfter(now int64, wait time.Duration) time.Duration {
 
 // pauseAfter takes note of a store that did not answer. A fault of one bucket is not one of the others that were asked with it.
 func (h *Holder) pauseAfter(err error) {
-	h.pool.breaker.failed(h, err, h.pool.clock.exact())
+	h.pool.breaker.failed(h, err, h.pool.exact())
 	if ReasonOf(err).ofBucket() {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pauseLocked(h.pool.clock.exact(), err)
+	h.pauseLocked(h.pool.exact(), err)
 }
 
 // Keep makes final what the part has taken.

@@ -93,7 +93,7 @@ func NewPool(store Store, opts Options) *Pool {
 	o := &observed{store: store, hooks: opts.Hooks}
 	p := &Pool{store: o, observed: o, opts: opts}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.clock.init(opts.Coarse)
+	p.startClock(opts.Coarse)
 	p.returns.pool = p
 	p.expiry.pool = p
 	p.breaker.init(p)
@@ -135,7 +135,7 @@ func (p *Pool) Counters() *Counters { return &p.count }
 
 // lookAtClock ends all leases, also those on their way, if the machine was suspended.
 func (p *Pool) lookAtClock() {
-	if p.clock.jumped() {
+	if p.jumped() {
 		p.jumps.Add(1)
 		p.expiry.endAll()
 	}
@@ -152,7 +152,7 @@ func (p *Pool) termsOf(l quota.Limit) *Terms {
 }
 
 // ClockLag is the furthest that the coarse clock was seen behind.
-func (p *Pool) ClockLag() time.Duration { return time.Duration(p.clock.lag.Load()) }
+func (p *Pool) ClockLag() time.Duration { return time.Duration(p.lag.Load()) }
 
 // Options returns the options of the pool.
 func (p *Pool) Options() *Options { return &p.opts }
@@ -183,12 +183,12 @@ func (p *Pool) Close(ctx context.Context, holders func(yield func(*Holder) bool)
 	select {
 	case <-done:
 		p.cancel()
-		p.clock.stop()
+		p.stopTicks()
 		return nil
 	case <-ctx.Done():
 		if first {
 			p.cancel()
-			p.clock.stop()
+			p.stopTicks()
 		}
 		return ctx.Err()
 	}

@@ -50,7 +50,7 @@ func (h *Holder) Refund(r Receipt, same bool, n int64) error {
 
 func (h *Holder) refundLocked(r Receipt, same bool, n int64) {
 	for l := range h.local.All() {
-		if l.ID() != r.lease || h.pool.clock.exact() >= l.Deadline() {
+		if l.ID() != r.lease || h.pool.exact() >= l.Deadline() {
 			continue
 		}
 		if own := min(n, l.Spent()-l.Reported); own > 0 && l.Undo(own) {

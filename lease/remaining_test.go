@@ -43,6 +43,7 @@ func TestCallersAtOnceAreToldApartWhatRemains(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.Equal(t, tokens/4, len(told), "as many answers as calls")
+	answers := len(told)
+	assert.Equal(t, tokens/4, answers, "as many as calls")
 	assert.Equal(t, held-3*tokens/8, r.Held(), "two spent one token, two spent two")
 }

@@ -83,7 +83,7 @@ func (h *Holder) pruneLocked(now int64) {
 func (h *Holder) sweep() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now, window := h.pool.clock.exact(), int64(h.pool.opts.window())
+	now, window := h.pool.exact(), int64(h.pool.opts.window())
 	h.pruneLocked(now)
 	h.giveBackLocked(h.local.Remove(func(l *localbucket.Lease) bool { return now >= l.Deadline()-window/10 }))
 	if first := h.local.First(); first != nil {
@@ -200,4 +200,4 @@ func (h *Holder) Retire() (tokens, calls, refused int64) {
 }
 
 // Held is the number of tokens in leases now, ready or not.
-func (h *Holder) Held() int64 { return h.local.Left(h.pool.clock.exact()) }
+func (h *Holder) Held() int64 { return h.local.Left(h.pool.exact()) }

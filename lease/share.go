@@ -112,7 +112,7 @@ func (h *Holder) SpendShare(limit quota.Limit, cost int64) (ok bool, left int64,
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.relimitLocked(limit)
-	p := h.keepLocked(h.pool.clock.exact())
+	p := h.keepLocked(h.pool.exact())
 	ok, retry = h.mu.take(p, cost)
 	return ok, h.mu.left(), retry
 }
@@ -122,7 +122,7 @@ func (h *Holder) PeekShare(limit quota.Limit) (left int64, retry time.Duration) 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.relimitLocked(limit)
-	p := h.keepLocked(h.pool.clock.exact())
+	p := h.keepLocked(h.pool.exact())
 	return h.mu.left(), h.mu.retry(p, 1)
 }
 
@@ -131,7 +131,7 @@ func (h *Holder) GiveShare(limit quota.Limit, n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.relimitLocked(limit)
-	p := h.keepLocked(h.pool.clock.exact())
+	p := h.keepLocked(h.pool.exact())
 	h.mu.share = min(p.capacity, h.mu.share+float64(n))
 }
 
@@ -140,7 +140,7 @@ func (h *Holder) GiveShare(limit quota.Limit, n int64) {
 func (h *Holder) Idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.pool.clock.exact()
+	now := h.pool.exact()
 	p, b := h.keepLocked(now), h.seeLocked() // what was admitted is taken out now, and the next round finds it made up for
 	h.restLocked(now)
 	return len(b.waiters) == 0 && !b.flying && h.mu.share+1e-9 >= p.capacity
