@@ -221,6 +221,9 @@ func (h *Holder) creditLocked(d *draw, g *Grant, now int64) {
 		h.lends() // before it is spent of
 		h.local.Add(l)
 		h.pool.expiry.schedule(h, l.Deadline()-window/10)
+		if h.pool.jumps.Load() != d.jumps { // and endAll came before h had its place
+			h.strandLocked()
+		}
 	}
 }
 

@@ -87,8 +87,10 @@ func (h *Holder) sweep() {
 	h.pruneLocked(now)
 	h.giveBackLocked(h.local.Remove(func(l *localbucket.Lease) bool { return now >= l.Deadline()-window/10 }))
 	if first := h.local.First(); first != nil {
-		h.pool.expiry.schedule(h, first.Deadline()-window/10)
+		h.pool.expiry.move(h, first.Deadline()-window/10)
 		h.local.Arm(h.local.Left(now) - 1)
+	} else {
+		h.pool.expiry.remove(h)
 	}
 	h.restLocked(now)
 }
@@ -97,6 +99,10 @@ func (h *Holder) sweep() {
 func (h *Holder) strand() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.strandLocked()
+}
+
+func (h *Holder) strandLocked() {
 	for _, l := range h.local.Remove(func(*localbucket.Lease) bool { return true }) {
 		unspent, spent := h.endLocked(l)
 		h.pool.stranded(h.Key(), unspent)
