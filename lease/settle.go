@@ -53,6 +53,18 @@ func (h *Holder) oweLocked(epoch, n int64) {
 	}
 }
 
+// owedLocked gives what was spent of leases of an epoch that are no longer held, and forgets it.
+func (h *Holder) owedLocked(epoch int64) (n int64) {
+	owed := &h.lends().owed
+	for i := range owed {
+		if owed[i].Epoch == epoch {
+			n += owed[i].Tokens
+			owed[i] = Report{}
+		}
+	}
+	return n
+}
+
 // owe takes back reports that were not sent.
 func (h *Holder) owe(reports [2]Report) {
 	h.mu.Lock()
@@ -118,6 +130,7 @@ func (h *Holder) giveBackLocked(leases []*localbucket.Lease) {
 			h.oweLocked(l.Epoch(), spent)
 			continue
 		}
+		spent += h.owedLocked(l.Epoch())
 		h.sendBackLocked(Return{Key: h.Key(), Terms: *h.terms.Load(), Epoch: l.Epoch(), Unspent: unspent, Spent: spent})
 	}
 }
