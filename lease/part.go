@@ -212,8 +212,8 @@ func (p *Part) load() (missing int64, reports [2]Report, err error) {
 		h.pruneLocked(now)
 	}
 	short := h.local.Available(now) < p.Cost
-	if p.Owe {
-		missing = p.spendLocked(now)
+	if p.Owe { // a bucket holds one capacity at most, and goes into debt by as much: what is beyond is not charged
+		missing = min(p.spendLocked(now), 2*p.Limit.Capacity)
 	}
 	if short {
 		if b := h.seeLocked(); p.Owe && b.failure != nil && now < b.nextAsk {
