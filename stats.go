@@ -11,7 +11,7 @@ import (
 )
 
 // Stats is a snapshot of what a Limiter did since New. Counts of calls add up: Allowed() + Refused() + Errors is the number
-// of calls, whose shadowed ones are counted as refused.
+// of calls, whose shadowed ones are counted as refused. Peek and Reset decide on no call.
 type Stats struct {
 	// Calls allowed: from a lease, by the store, by the failure policy, and of unlimited tenants.
 	AllowedLease, AllowedStore, AllowedFallback, AllowedUnlimited int64
