@@ -13,7 +13,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/leaselimit/leaselimit/quota"
@@ -26,15 +25,10 @@ type source struct {
 	args    []Arg
 	class   string
 	timeout time.Duration
-
-	mu struct {
-		sync.Mutex
-		stmt *sql.Stmt // nil before the first lookup that reached the database
-	}
 }
 
 // New returns a source that reads from db, which stays the caller's. It asks nothing yet: a database that is away is met by
-// the first lookup, which prepares the query. Errors name the option and its bound.
+// the first lookup. Errors name the option and its bound.
 //
 // A lookup is one query. It fails with [quota.ErrUnknownTenant] if that has no row, with [quota.ErrInvalid] if the row is
 // no limit, and with the error of the database otherwise.
@@ -53,11 +47,9 @@ func New(db *sql.DB, opts ...Option) (quota.Source, error) {
 func (s *source) Limit(ctx context.Context, tenant string) (quota.Limit, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	stmt, err := s.prepared(ctx)
-	if err != nil {
-		return quota.Limit{}, fmt.Errorf("sqlquota: prepare: %w", err)
-	}
-	rows, err := stmt.QueryContext(ctx, s.bind(tenant)...)
+	// Not prepared here: a statement of PostgreSQL fails for good once a column's type has changed, and no pooler that lends
+	// connections for a transaction knows it. Drivers that prepare by themselves can do without, and notice.
+	rows, err := s.db.QueryContext(ctx, s.query, s.bind(tenant)...)
 	if err != nil {
 		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q: %w", tenant, err)
 	}
@@ -66,29 +58,6 @@ func (s *source) Limit(ctx context.Context, tenant string) (quota.Limit, error) 
 		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q, class %q: %w", tenant, s.class, err)
 	}
 	return limit, nil
-}
-
-// prepared prepares the query once. What failed is tried again by the next lookup. The statement is closed with the
-// database.
-func (s *source) prepared(ctx context.Context) (*sql.Stmt, error) {
-	s.mu.Lock()
-	stmt := s.mu.stmt
-	s.mu.Unlock()
-	if stmt != nil {
-		return stmt, nil
-	}
-	stmt, err := s.db.PrepareContext(ctx, s.query) // without the lock: it may take its time
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.stmt != nil { // somebody was quicker
-		_ = stmt.Close()
-	} else {
-		s.mu.stmt = stmt
-	}
-	return s.mu.stmt, nil
 }
 
 func (s *source) bind(tenant string) []any {
