@@ -30,8 +30,8 @@ type source struct {
 // New returns a source that reads from db, which stays the caller's. It asks nothing yet: a database that is away is met by
 // the first lookup. Errors name the option and its bound.
 //
-// A lookup is one query. It fails with [quota.ErrUnknownTenant] if that has no row, with [quota.ErrInvalid] if the row is
-// no limit, and with the error of the database otherwise.
+// A lookup is one query. It fails with [quota.ErrUnknownTenant] if that has no row, or the tenant is no text to the database,
+// with [quota.ErrInvalid] if the row is no limit, and with the error of the database otherwise.
 func New(db *sql.DB, opts ...Option) (quota.Source, error) {
 	if db == nil {
 		return nil, errors.New("sqlquota: db is nil")
@@ -51,13 +51,28 @@ func (s *source) Limit(ctx context.Context, tenant string) (quota.Limit, error) 
 	// connections for a transaction knows it. Drivers that prepare by themselves can do without, and notice.
 	rows, err := s.db.QueryContext(ctx, s.query, s.bind(tenant)...)
 	if err != nil {
-		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q: %w", tenant, err)
+		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q: %w", tenant, explain(err))
 	}
 	limit, err := read(rows)
 	if err := errors.Join(err, rows.Close()); err != nil {
-		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q, class %q: %w", tenant, s.class, err)
+		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q, class %q: %w", tenant, s.class, explain(err))
 	}
 	return limit, nil
+}
+
+// notText is the SQLSTATE for text that the encoding of the database does not have, such as invalid UTF-8 or a NUL.
+const notText = "22021"
+
+// explain says of a name that no row can have that it is unknown: taken for a failure, it would be asked for again and again.
+func explain(err error) error {
+	type stated interface {
+		error
+		SQLState() string
+	}
+	if e, ok := errors.AsType[stated](err); ok && e.SQLState() == notText {
+		return fmt.Errorf("%w: %w", quota.ErrUnknownTenant, err)
+	}
+	return err
 }
 
 func (s *source) bind(tenant string) []any {

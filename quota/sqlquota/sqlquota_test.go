@@ -105,7 +105,7 @@ func TestUnknownTenants(t *testing.T) {
 	rig(t, func(t *testing.T, d sqlquota.Dialect, db *sql.DB) {
 		src := newSource(t, db, sqlquota.WithDialect(d))
 		for _, tenant := range []string{
-			"nobody", "Small", "SMALL", "small ", " small", "smäll", "small%", "' OR '1'='1", "", strings.Repeat("x", 10_000),
+			"nobody", "\xff", "a\x00b", "Small", "SMALL", "small ", " small", "smäll", "small%", "' OR '1'='1", "", strings.Repeat("x", 10_000),
 		} {
 			limit, err := src.Limit(t.Context(), tenant)
 			require.ErrorIs(t, err, quota.ErrUnknownTenant, "%q", tenant)
