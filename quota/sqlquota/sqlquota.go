@@ -47,8 +47,8 @@ func New(db *sql.DB, opts ...Option) (quota.Source, error) {
 func (s *source) Limit(ctx context.Context, tenant string) (quota.Limit, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	// Not prepared here: a statement of PostgreSQL fails for good once a column's type has changed, and no pooler that lends
-	// connections for a transaction knows it. Drivers that prepare by themselves can do without, and notice.
+	// Not prepared here: a statement of PostgreSQL fails for good once a column's type has changed. A driver that prepares by itself
+	// notices, and can be told not to.
 	rows, err := s.db.QueryContext(ctx, s.query, s.bind(tenant)...)
 	if err != nil {
 		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q: %w", tenant, explain(err))
