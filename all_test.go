@@ -157,6 +157,7 @@ func TestAllCountsDecidedCalls(t *testing.T) {
 				assert.Equal(t, allowed, d.Allowed)
 			}()
 			time.Sleep(10 * ms)
+			synctest.Wait()
 			require.Len(t, store.takes, 1)
 			adds(t, lims[0].Stats(), 1)
 			adds(t, lims[1].Stats(), 1)
