@@ -133,6 +133,42 @@ func TestAllFromLeases(t *testing.T) {
 	})
 }
 
+// While the store is asked for one limit, the call is not counted by another that could let it pass.
+func TestAllCountsDecidedCalls(t *testing.T) {
+	for _, allowed := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			store := &takeTap{Store: membucket.New()}
+			replica := func() []*leaselimit.Limiter {
+				return classes(t, store, func(c *leaselimit.Config) { c.LeaseSize, c.Replicas, c.Exact = 20, 1, true }, still(1000), still(100))
+			}
+			lims, others := replica(), replica()
+			call(t, lims[0], "acme", 1)
+			call(t, lims[1], "acme", 1)
+			if !allowed {
+				call(t, others[1], "acme", 70)
+			}
+			store.take = func(_ context.Context, next func() (lease.TakeReply, error)) (lease.TakeReply, error) {
+				time.Sleep(20 * ms)
+				return next()
+			}
+			go func() {
+				d, err := leaselimit.AllowAll(t.Context(), "acme", charge(lims, 2, 30)...)
+				assert.NoError(t, err)
+				assert.Equal(t, allowed, d.Allowed)
+			}()
+			time.Sleep(10 * ms)
+			synctest.Wait()
+			require.Len(t, store.takes, 1)
+			adds(t, lims[0].Stats(), 1)
+			adds(t, lims[1].Stats(), 1)
+			time.Sleep(20 * ms)
+			adds(t, lims[0].Stats(), 2)
+			adds(t, lims[1].Stats(), 2)
+			assert.Equal(t, allowed, lims[0].Stats().AllowedLease == 1)
+		})
+	}
+}
+
 // What is in hand and what the bucket has pass together, in one trip, and come back to where they were.
 func TestAllFromLeasesAndTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {

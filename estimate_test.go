@@ -149,6 +149,8 @@ func TestSettleIntoBoundedDebt(t *testing.T) {
 		tokens, _ = level(t, store, "acme", limit)
 		assert.InDelta(t, -100, tokens, 1e-6, "one capacity; the rest is forgiven")
 		adds(t, lim.Stats(), 3)
+		waiters := lim.Stats().TokensWaiters
+		assert.True(t, waiters > 0 && waiters < 1000, "what is forgiven was not charged, and would overflow: %d", waiters)
 		require.NoError(t, lim.Reset(t.Context(), "acme"))
 		assert.Equal(t, int64(100), left(t, lim), "debt, too")
 	})

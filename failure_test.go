@@ -182,6 +182,7 @@ func TestPeekAndResetAreBounded(t *testing.T) {
 		_, err = lim.Peek(ctx, "acme")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, lim.Reset(ctx, "acme"), context.DeadlineExceeded)
+		adds(t, lim.Stats(), 0) // no call was to be decided
 		assert.Equal(t, 10*ms, time.Since(begin))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()

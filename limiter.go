@@ -107,23 +107,26 @@ func (l *Limiter) decide(ctx context.Context, tenant string, cost int64, d *Deci
 	return nil
 }
 
-// admit checks the arguments of a call and looks up the limit.
+// admit checks the arguments of a call and looks up the limit. An error is counted.
 func (l *Limiter) admit(ctx context.Context, tenant string, cost int64) (quota.Limit, error) {
-	switch {
-	case l.closed.Load():
-		return quota.Limit{}, l.failed(ErrClosed)
-	case cost < 1:
-		return quota.Limit{}, l.failed(ErrInvalidCost)
-	case tenant == "":
-		return quota.Limit{}, l.failed(ErrInvalidTenant)
-	case l.known != nil:
-		return *l.known, nil
-	}
-	limit, err := l.lookUp(ctx, tenant)
+	limit, err := l.check(ctx, tenant, cost)
 	if err != nil {
 		return limit, l.failed(err)
 	}
 	return limit, nil
+}
+
+// check is admit without the count, for what decides on no call.
+func (l *Limiter) check(ctx context.Context, tenant string, cost int64) (quota.Limit, error) {
+	switch {
+	case l.closed.Load():
+		return quota.Limit{}, ErrClosed
+	case cost < 1:
+		return quota.Limit{}, ErrInvalidCost
+	case tenant == "":
+		return quota.Limit{}, ErrInvalidTenant
+	}
+	return l.lookUp(ctx, tenant)
 }
 
 func (l *Limiter) failed(err error) error {
@@ -271,7 +274,7 @@ func (l *Limiter) shadow(d *Decision) {
 // Peek reports, after asking the store once, whether a cost of 1 would pass now, what remains, and when it could pass. It
 // spends nothing. Where the store does not answer, the Decision is a degraded one by Config.OnFailure; errors are those of AllowN.
 func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
-	limit, err := l.admit(ctx, tenant, 1)
+	limit, err := l.check(ctx, tenant, 1)
 	switch {
 	case err != nil:
 		return Decision{}, err
@@ -289,9 +292,9 @@ func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
 			Remaining: r.Remaining, RetryAfter: r.RetryAfter,
 		}, nil
 	case ctx.Err() != nil:
-		return Decision{}, l.failed(undecided(ctx.Err()))
+		return Decision{}, undecided(ctx.Err())
 	case errors.Is(err, lease.ErrClosed):
-		return Decision{}, l.failed(ErrClosed)
+		return Decision{}, ErrClosed
 	}
 	l.warnOfBucket(err)
 	return l.peekFallback(t, limit), nil
@@ -300,7 +303,7 @@ func (l *Limiter) Peek(ctx context.Context, tenant string) (Decision, error) {
 // Reset fills tenant's bucket up: the store's at once, and in force in every replica within 6 s. Leases that are out stay
 // out. It fails with ctx's error, or the store's. For a tenant without a limit it does nothing.
 func (l *Limiter) Reset(ctx context.Context, tenant string) error {
-	limit, err := l.admit(ctx, tenant, 1)
+	limit, err := l.check(ctx, tenant, 1)
 	switch {
 	case err != nil:
 		return err
@@ -312,7 +315,7 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 		if errors.Is(err, lease.ErrClosed) {
 			err = ErrClosed
 		}
-		return l.failed(fmt.Errorf("leaselimit: reset: %w", err))
+		return fmt.Errorf("leaselimit: reset: %w", err)
 	}
 	return nil
 }

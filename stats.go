@@ -11,7 +11,7 @@ import (
 )
 
 // Stats is a snapshot of what a Limiter did since New. Counts of calls add up: Allowed() + Refused() + Errors is the number
-// of calls, whose shadowed ones are counted as refused.
+// of calls, whose shadowed ones are counted as refused. Peek and Reset decide on no call.
 type Stats struct {
 	// Calls allowed: from a lease, by the store, by the failure policy, and of unlimited tenants.
 	AllowedLease, AllowedStore, AllowedFallback, AllowedUnlimited int64
@@ -32,6 +32,9 @@ type Stats struct {
 	// Tokens, of leases: granted = spent + returned + lost + stranded + held, but for returns under way. Lost were
 	// returned without the store's word that they arrived; stranded expired unspent.
 	TokensGranted, TokensSpent, TokensReturned, TokensLost, TokensStranded, TokensHeld int64
+	// TokensUndone were spent and put back into their leases, by Estimate.Settle or AllowAll. They are not in TokensSpent any more,
+	// which falls by as many: the sum of the two never does.
+	TokensUndone int64
 	// TokensWaiters were granted to calls that waited, and charged by Estimate.Settle.
 	TokensWaiters int64
 
@@ -83,7 +86,7 @@ func (s Stats) Plus(o Stats) Stats {
 		&s.Draws: o.Draws, &s.DrawFailures: o.DrawFailures, &s.LateDraws: o.LateDraws, &s.Returns: o.Returns,
 		&s.TokensGranted: o.TokensGranted, &s.TokensSpent: o.TokensSpent, &s.TokensReturned: o.TokensReturned,
 		&s.TokensLost: o.TokensLost, &s.TokensStranded: o.TokensStranded, &s.TokensHeld: o.TokensHeld,
-		&s.TokensWaiters: o.TokensWaiters, &s.Tenants: o.Tenants, &s.Evicted: o.Evicted, &s.Idle: o.Idle,
+		&s.TokensUndone: o.TokensUndone, &s.TokensWaiters: o.TokensWaiters, &s.Tenants: o.Tenants, &s.Evicted: o.Evicted, &s.Idle: o.Idle,
 	} {
 		*sum += n
 	}
@@ -126,7 +129,7 @@ func (l *Limiter) Stats() Stats {
 		Errors: c.errors.Load(), Shadowed: c.shadowed.Load(), Waited: p.Waited.Load(),
 		Draws: p.Draws.Load(), DrawFailures: p.Failures.Load(), LateDraws: p.Late.Load(), Returns: p.ReturnCalls.Load(),
 		TokensGranted: p.SurplusTokens.Load(), TokensReturned: p.Returned.Load(), TokensLost: p.ReturnLost.Load(),
-		TokensStranded: p.Stranded.Load(), TokensWaiters: p.WaiterTokens.Load(),
+		TokensStranded: p.Stranded.Load(), TokensUndone: p.Undone.Load(), TokensWaiters: p.WaiterTokens.Load(),
 		Replicas: int64(l.pool.Replicas()), MaxOvershoot: l.cfg.MaxOvershoot, ClockLag: l.pool.ClockLag(),
 		Failures: make(map[lease.Reason]int64),
 	}

@@ -127,6 +127,7 @@ func (ts *tenants) get(name string, limit quota.Limit) *tenant {
 	} else {
 		i := ts.victimLocked()
 		ts.evictLocked(ts.mu.ring[i])
+		l.cfg.Observer.evicted(ts.mu.ring[i].name())
 		ts.mu.evicted++
 		ts.mu.ring[i] = t
 	}
@@ -202,7 +203,6 @@ func (ts *tenants) victimLocked() int {
 func (ts *tenants) evictLocked(t *tenant) {
 	tokens, calls, refused := t.holder.Retire()
 	ts.byName.remove(t)
-	ts.limiter.cfg.Observer.evicted(t.name())
 	ts.mu.retired.add(tokens, calls, refused)
 }
 

@@ -107,6 +107,7 @@ func TestIdleTenantsLeaveMemory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newTap()
 		cfg := limited(quota.PerSecond(10, 100))
+		cfg.Observer = &leaselimit.Observer{Evicted: func(tenant string) { t.Errorf("%s made room for nobody", tenant) }}
 		lim := newLimiter(t, s, cfg)
 		handle := lim.Tenant("idle-7")
 		for range 2 { // twice, for the sweep has to begin again

@@ -111,6 +111,21 @@ func TestAReturnCarriesWhatWasNotReported(t *testing.T) {
 	})
 }
 
+// A return says what was spent of its epoch, of leases that are exhausted, too: there may be no draw any more to say it.
+func TestAReturnCarriesTheReportsOfItsEpoch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.Limit{Capacity: 100}, fixed())
+		for len(r.Deadlines()) < 2 { // leases: the draw that brought the second has reported what was spent of the first by then
+			r.spend(1)
+		}
+		require.Equal(t, 12, r.spendN(12))
+		require.Greater(t, r.peek().Out, r.Held(), "something is not reported yet")
+		r.close(t.Context())
+		assert.Zero(t, r.peek().Out)
+		r.adds()
+	})
+}
+
 // A return is sent once, whatever becomes of it.
 func TestAReturnIsNotRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {

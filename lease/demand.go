@@ -80,7 +80,7 @@ func (o *Options) target(d *demand, t *Terms, level float64) int64 {
 	case o.LeaseSize > 0:
 		return min(most, o.LeaseSize)
 	case d.pays:
-		return min(most, max(1, int64(float64(d.tokens)*float64(o.TTL)/2)))
+		return int64(max(1, min(float64(most), float64(d.tokens)*float64(o.TTL)/2))) // what is above most may be above an int64
 	case level >= full*float64(t.Limit.Capacity) && d.expects(o.TTL) >= single:
 		return 1
 	}

@@ -150,6 +150,7 @@ func TestTarget(t *testing.T) {
 		{"C/(2n)", Options{Replicas: 10}, 1000, rate(100, 100), 0, 50},
 		{"one replica holds half at most", Options{Replicas: 1}, 600, rate(100, 100), 0, 300},
 		{"at least one where it pays", Options{}, 10_000, rate(0.1, 0.4), 0, 1},
+		{"more than an int64 holds", Options{}, 8e15, rate(1e19, 100), 0, 1e15},
 		{"one of a bucket of one", Options{}, 1, rate(100, 100), 0, 1},
 		{"MaxHold", Options{MaxHold: 30}, 1000, rate(100, 100), 0, 30},
 		{"a MaxHold above C/(2n)", Options{MaxHold: 700}, 1000, rate(1000, 100), 0, 700},
@@ -294,7 +295,7 @@ func TestOwed(t *testing.T) {
 
 func TestJumped(t *testing.T) {
 	var c clock
-	c.init(0)
+	c.startClock(0)
 	wall := int64(0)
 	c.wall = func() int64 { return c.exact() + wall }
 	step := func(move time.Duration, want bool) {

@@ -249,6 +249,9 @@ func (h *Holder) creditLocked(d *draw, g *Grant, now int64) {
 		h.lends() // before it is spent of
 		h.local.Add(l)
 		h.pool.expiry.schedule(h, l.Deadline()-window/10)
+		if h.pool.jumps.Load() != d.jumps { // and endAll came before h had its place
+			h.strandLocked()
+		}
 	}
 }
 
@@ -328,10 +331,11 @@ func (h *Holder) pressLocked(d *draw, now int64) {
 	if d.req.Horizon == 0 || h.is(closed) || h.pool.closed.Load() {
 		return
 	}
-	b.pressed = time.AfterFunc(max(jitter(d.req.Horizon, 0.5, 1.5), time.Duration(b.nextAsk-now)), func() {
+	var tick *time.Timer // one that has fired may wait for the lock and find another in its place
+	tick = time.AfterFunc(max(jitter(d.req.Horizon, 0.5, 1.5), time.Duration(b.nextAsk-now)), func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if b.pressed == nil || h.is(closed) || h.pool.closed.Load() {
+		if b.pressed != tick || h.is(closed) || h.pool.closed.Load() {
 			return
 		}
 		b.pressed = nil
@@ -344,6 +348,7 @@ func (h *Holder) pressLocked(d *draw, now int64) {
 		b.topUp = true
 		h.flyLocked()
 	})
+	b.pressed = tick
 }
 
 // failOver gives the calls waiting for an overdue draw to the failure policy. The draw itself goes on: a late grant is

@@ -554,3 +554,16 @@ func TestReasonOf(t *testing.T) {
 	assert.Equal(t, "lease: acquire failed (busy): connection reset", err.Error())
 	assert.Equal(t, lease.ReasonBusy, lease.ReasonOf(errors.Join(errLost, err)))
 }
+
+// A tick that waits for the lock while another takes its place is none any more.
+func TestATickThatWasReplacedIsNone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, quota.PerSecond(1, 10), options())
+		r.PressAgain(time.Minute)
+		synctest.Wait()
+		assert.True(t, r.View().Pressed, "the other has its turn in a minute")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.False(t, r.View().Pressed)
+	})
+}

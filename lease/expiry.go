@@ -58,15 +58,30 @@ func (e *expiry) setLocked() {
 func (e *expiry) fire() {
 	e.pool.lookAtClock()
 	now := e.pool.exact()
-	var due []*Holder
+	for h := e.dueAt(now); h != nil; h = e.dueAt(now) {
+		h.sweep()
+	}
+}
+
+// dueAt is a holder that is due. It stays in the heap until its sweep has it moved or removed, so that endAll finds it there all the
+// while that it holds leases. Without one the timer is set.
+func (e *expiry) dueAt(now int64) *Holder {
 	e.mu.Lock()
-	for len(e.heap) > 0 && e.heap[0].due().at <= now {
-		due = append(due, heap.Pop(&e.heap).(*Holder))
+	defer e.mu.Unlock()
+	if len(e.heap) > 0 && e.heap[0].due().at <= now {
+		return e.heap[0]
 	}
 	e.setLocked()
-	e.mu.Unlock()
-	for _, h := range due {
-		h.sweep()
+	return nil
+}
+
+// move has h, which was swept, swept again at due. Called under h's lock.
+func (e *expiry) move(h *Holder, due int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if place := h.due(); place.index >= 0 {
+		place.at = due
+		heap.Fix(&e.heap, place.index)
 	}
 }
 

@@ -75,3 +75,27 @@ func (p *Pool) Timers(holders ...*Holder) (n int) {
 	}
 	return n
 }
+
+// Locked runs f under h's lock.
+func (h *Holder) Locked(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+// LookAtClock sees whether the machine was suspended.
+func (p *Pool) LookAtClock() { p.lookAtClock() }
+
+// PressAgain has h pressed, to ask after d, and when the tick waits for the lock already, has it ask after d once more. It takes d.
+func (h *Holder) PressAgain(d time.Duration) {
+	h.Locked(func() {
+		for i := range 2 {
+			if i > 0 {
+				time.Sleep(d)
+			}
+			now := h.pool.exact()
+			h.busyLocked().nextAsk = now + int64(d)
+			h.pressLocked(&draw{req: AcquireRequest{Horizon: 1}}, now)
+		}
+	})
+}

@@ -32,6 +32,7 @@ type Part struct {
 	bought  int64   // and from the store
 	tried   int64   // what of it the holder counts as not decided
 	counted bool    // as a call decided from a lease
+	leased  bool    // is to be counted as one once it is kept: a count that falls again would be taken for one that began anew
 	draw    draw
 }
 
@@ -66,10 +67,12 @@ func (p *Part) Try() bool {
 // Receipt is that of what Try took.
 func (p *Part) Receipt() Receipt { return p.fast }
 
-// Hold keeps what Try took out of what is measured as admitted, until Keep or Undo.
+// Hold keeps what Try took out of what is measured as admitted, and of the calls, until Keep or Undo.
 func (p *Part) Hold() {
 	if p.took {
 		p.try(p.Cost)
+		p.Holder.addExtra(1)
+		p.counted, p.leased = false, true
 	}
 }
 
@@ -212,8 +215,8 @@ func (p *Part) load() (missing int64, reports [2]Report, err error) {
 		h.pruneLocked(now)
 	}
 	short := h.local.Available(now) < p.Cost
-	if p.Owe {
-		missing = p.spendLocked(now)
+	if p.Owe { // a bucket holds one capacity at most, and goes into debt by as much: what is beyond is not charged
+		missing = min(p.spendLocked(now), 2*p.Limit.Capacity)
 	}
 	if short {
 		if b := h.seeLocked(); p.Owe && b.failure != nil && now < b.nextAsk {
@@ -250,8 +253,7 @@ func (p *Part) spendLocked(now int64) (missing int64) {
 		}
 	}
 	if missing == 0 && !p.Owe {
-		h.addExtra(-1)
-		p.counted = true
+		p.leased = true
 		p.Result = Result{Verdict: FromLease, Remaining: h.remainingLocked(now)}
 		h.lowWaterLocked(now)
 	}
@@ -325,6 +327,15 @@ func (h *Holder) pauseAfter(err error) {
 
 // Keep makes final what the part has taken.
 func (p *Part) Keep() {
+	p.decided()
+	if p.leased {
+		p.Holder.addExtra(-1)
+		p.leased = false
+	}
+}
+
+// decided ends what try began.
+func (p *Part) decided() {
 	if p.tried != 0 {
 		p.Holder.lends().tried.Add(-p.tried)
 		p.tried = 0
@@ -351,7 +362,7 @@ func (p *Part) Undo() {
 
 func (p *Part) undoLocked() {
 	h := p.Holder
-	p.Keep()
+	p.decided()
 	if p.counted {
 		h.addExtra(1)
 	}
@@ -365,7 +376,7 @@ func (p *Part) undoLocked() {
 	if p.bought > 0 {
 		h.refundLocked(Receipt{at: p.draw.sent, jumps: p.draw.jumps}, same, p.bought)
 	}
-	p.took, p.counted, p.inHand, p.bought = false, false, nil, 0
+	p.took, p.counted, p.leased, p.inHand, p.bought = false, false, false, nil, 0
 }
 
 // undo undoes the parts but for what is owed.

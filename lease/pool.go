@@ -112,6 +112,7 @@ type Counters struct {
 	Returned      atomic.Int64 // given back, and known to have arrived
 	ReturnLost    atomic.Int64 // given back, and not known to have arrived
 	Stranded      atomic.Int64 // leased and expired unspent
+	Undone        atomic.Int64 // spent, and put back into their leases: they are held, and not spent any more
 	Waited        atomic.Int64 // calls that waited for a draw
 	Floor         atomic.Int64 // refusals by the least distance between draws
 	Late          atomic.Int64 // draws that were answered after their waiters had been failed over

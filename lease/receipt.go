@@ -55,6 +55,7 @@ func (h *Holder) refundLocked(r Receipt, same bool, n int64) {
 		}
 		if own := min(n, l.Spent()-l.Reported); own > 0 && l.Undo(own) {
 			h.addExtra(-own)
+			h.pool.count.Undone.Add(own)
 			n -= own
 		}
 	}

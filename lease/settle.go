@@ -53,6 +53,18 @@ func (h *Holder) oweLocked(epoch, n int64) {
 	}
 }
 
+// owedLocked gives what was spent of leases of an epoch that are no longer held, and forgets it.
+func (h *Holder) owedLocked(epoch int64) (n int64) {
+	owed := &h.lends().owed
+	for i := range owed {
+		if owed[i].Epoch == epoch {
+			n += owed[i].Tokens
+			owed[i] = Report{}
+		}
+	}
+	return n
+}
+
 // owe takes back reports that were not sent.
 func (h *Holder) owe(reports [2]Report) {
 	h.mu.Lock()
@@ -87,8 +99,10 @@ func (h *Holder) sweep() {
 	h.pruneLocked(now)
 	h.giveBackLocked(h.local.Remove(func(l *localbucket.Lease) bool { return now >= l.Deadline()-window/10 }))
 	if first := h.local.First(); first != nil {
-		h.pool.expiry.schedule(h, first.Deadline()-window/10)
+		h.pool.expiry.move(h, first.Deadline()-window/10)
 		h.local.Arm(h.local.Left(now) - 1)
+	} else {
+		h.pool.expiry.remove(h)
 	}
 	h.restLocked(now)
 }
@@ -97,6 +111,10 @@ func (h *Holder) sweep() {
 func (h *Holder) strand() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.strandLocked()
+}
+
+func (h *Holder) strandLocked() {
 	for _, l := range h.local.Remove(func(*localbucket.Lease) bool { return true }) {
 		unspent, spent := h.endLocked(l)
 		h.pool.stranded(h.Key(), unspent)
@@ -112,6 +130,7 @@ func (h *Holder) giveBackLocked(leases []*localbucket.Lease) {
 			h.oweLocked(l.Epoch(), spent)
 			continue
 		}
+		spent += h.owedLocked(l.Epoch())
 		h.sendBackLocked(Return{Key: h.Key(), Terms: *h.terms.Load(), Epoch: l.Epoch(), Unspent: unspent, Spent: spent})
 	}
 }

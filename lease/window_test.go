@@ -250,6 +250,35 @@ func TestASuspendedMachineEndsItsLeases(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a sweep that was under way", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r, slept := suspend(t, fixed())
+			time.Sleep(5 * time.Second)
+			require.Equal(t, 10, r.spendN(10))
+			ends := r.Deadlines()
+			require.Len(t, ends, 2)
+			yield := func() {
+				for range 1000 {
+					runtime.Gosched()
+				}
+			}
+			looked := make(chan struct{})
+			r.Locked(func() {
+				time.Sleep(ends[0] - 994900*time.Microsecond - r.store.now())
+				yield() // the sweep waits for the lock
+				slept.Store(int64(time.Minute))
+				go func() {
+					defer close(looked)
+					r.pool.LookAtClock()
+				}()
+				yield()
+			})
+			<-looked
+			synctest.Wait()
+			assert.Zero(t, r.Held())
+			r.adds()
+		})
+	})
 	t.Run("less than a second is none", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r, slept := suspend(t, fixed())

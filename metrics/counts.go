@@ -40,7 +40,8 @@ var counts = []count{
 		func(s *leaselimit.Stats) int64 { return s.LateDraws }),
 
 	tokens("granted", func(s *leaselimit.Stats) int64 { return s.TokensGranted }),
-	tokens("spent", func(s *leaselimit.Stats) int64 { return s.TokensSpent }),
+	tokens("spent", func(s *leaselimit.Stats) int64 { return s.TokensSpent + s.TokensUndone }), // a counter must not fall
+	tokens("undone", func(s *leaselimit.Stats) int64 { return s.TokensUndone }),
 	tokens("returned", func(s *leaselimit.Stats) int64 { return s.TokensReturned }),
 	tokens("lost", func(s *leaselimit.Stats) int64 { return s.TokensLost }),
 	tokens("stranded", func(s *leaselimit.Stats) int64 { return s.TokensStranded }),

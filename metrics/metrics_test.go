@@ -52,6 +52,36 @@ func TestOB5_OB6_DecisionsAddUp(t *testing.T) {
 	assert.InDelta(t, 1, sums["leaselimit_errors_total b "], 0)
 }
 
+// A counter that falls is taken by Prometheus for one that began anew, and all of it for a rise.
+func TestCountersDoNotFallWhenTokensArePutBack(t *testing.T) {
+	lim := limiter(t, "a")
+	_, err := lim.Allow(t.Context(), "tenant")
+	require.NoError(t, err)
+	c := metrics.NewCollector(lim)
+	read := func() (totals []float64) {
+		for _, s := range gather(t, c) {
+			if strings.HasSuffix(s.name, "_total") {
+				totals = append(totals, s.value)
+			}
+		}
+		return totals
+	}
+	e, err := lim.Estimate(t.Context(), "tenant", 3)
+	require.NoError(t, err)
+	require.Equal(t, leaselimit.SourceLease, e.Source)
+	before := read()
+	require.NoError(t, e.Settle(t.Context(), 1))
+	for i, v := range read() {
+		assert.GreaterOrEqual(t, v, before[i])
+	}
+	fates := map[string]float64{}
+	for _, s := range gather(t, c) {
+		fates[s.labels["fate"]] += s.value
+	}
+	assert.InDelta(t, 2, fates["undone"], 0)
+	assert.InDelta(t, 3, fates["spent"], 0)
+}
+
 func TestMC7_SeriesDoNotDependOnTenants(t *testing.T) {
 	lim := limiter(t, "a")
 	c := metrics.NewCollector(lim)

@@ -10,6 +10,7 @@ package otellimit
 
 import (
 	"context"
+	"strings"
 
 	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/lease"
@@ -46,7 +47,7 @@ func Observer(tp trace.TracerProvider, opts ...Option) *leaselimit.Observer {
 				attribute.Int("leaselimit.buckets", c.Buckets),
 			}
 			if o.tenant && c.Key.Tenant != "" {
-				attrs = append(attrs, attribute.String("leaselimit.tenant", c.Key.Tenant))
+				attrs = append(attrs, attribute.String("leaselimit.tenant", strings.ToValidUTF8(c.Key.Tenant, "\uFFFD")))
 			}
 			switch c.Op {
 			case "acquire":

@@ -108,6 +108,21 @@ func TestTheTenantIsLeftOut(t *testing.T) {
 	}
 }
 
+// Exporters that speak protobuf lose all spans of a batch if one has text that is no UTF-8.
+func TestTheTenantIsText(t *testing.T) {
+	exporter := tracetest.NewInMemoryExporter()
+	tp := sdk.NewTracerProvider(sdk.WithSyncer(exporter))
+	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{
+		Limits: quota.Fixed(quota.PerSecond(1, 1)), Observer: otellimit.Observer(tp, otellimit.WithTenant()),
+	})
+	require.NoError(t, err)
+	defer lim.Close(context.Background())
+	_, err = lim.Peek(t.Context(), "ac\xffme")
+	require.NoError(t, err)
+	require.Len(t, exporter.GetSpans(), 1)
+	assert.Contains(t, exporter.GetSpans()[0].Attributes, attribute.String("leaselimit.tenant", "ac\uFFFDme"))
+}
+
 // Counting the replicas is a call about no tenant.
 func TestACallAboutNoTenantHasNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

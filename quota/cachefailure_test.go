@@ -71,6 +71,28 @@ func TestCacheFallsBackToDefaultAndNeverToUnlimited(t *testing.T) {
 	}
 }
 
+// A panic of the source is a failure of that lookup, as a panic of a store is one of that draw. There is no caller to recover from it.
+func TestAPanicOfTheSourceIsAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, broken := newTable(slow, "acme"), false
+		c := newCache(t, quota.SourceFunc(func(ctx context.Context, tenant string) (quota.Limit, error) {
+			if broken || tenant == "bolt" {
+				panic("nil map")
+			}
+			return src.Limit(ctx, tenant)
+		}), quota.CacheOptions{})
+		_, err := c.Limit(t.Context(), "bolt")
+		require.ErrorContains(t, err, "nil map")
+		want(t, c, "acme", slow)
+		after(time.Hour / 2)
+		broken = true
+		want(t, c, "acme", slow)
+		after(time.Second)
+		want(t, c, "acme", slow)
+		assert.Equal(t, int64(2), c.Stats().LookupErrors)
+	})
+}
+
 // An error is not kept for longer than a short pause, and the source is not asked more often than that.
 func TestCacheBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

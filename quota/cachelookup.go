@@ -147,10 +147,7 @@ func (c *Cache) work() {
 		if f == nil {
 			return
 		}
-		limit, err := c.src.Limit(ctx, f.tenant)
-		if err == nil {
-			err = limit.Validate()
-		}
+		limit, err := c.ask(ctx, f.tenant)
 		if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 			err = fmt.Errorf("%w: %v", ErrTimeout, err) //nolint:errorlint // not to be taken for the caller's context
 		}
@@ -162,6 +159,19 @@ func (c *Cache) work() {
 			}
 		}
 	}
+}
+
+// ask asks the source. That it panics is a failure like any other, since no caller of it could recover here.
+func (c *Cache) ask(ctx context.Context, tenant string) (limit Limit, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("panic: %v", value)
+		}
+	}()
+	if limit, err = c.src.Limit(ctx, tenant); err == nil {
+		err = limit.Validate()
+	}
+	return limit, err
 }
 
 // next takes a flight from the queues. Without one the goroutine has to end.

@@ -13,7 +13,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/leaselimit/leaselimit/quota"
@@ -26,18 +25,13 @@ type source struct {
 	args    []Arg
 	class   string
 	timeout time.Duration
-
-	mu struct {
-		sync.Mutex
-		stmt *sql.Stmt // nil before the first lookup that reached the database
-	}
 }
 
 // New returns a source that reads from db, which stays the caller's. It asks nothing yet: a database that is away is met by
-// the first lookup, which prepares the query. Errors name the option and its bound.
+// the first lookup. Errors name the option and its bound.
 //
-// A lookup is one query. It fails with [quota.ErrUnknownTenant] if that has no row, with [quota.ErrInvalid] if the row is
-// no limit, and with the error of the database otherwise.
+// A lookup is one query. It fails with [quota.ErrUnknownTenant] if that has no row, or the tenant is no text to the database,
+// with [quota.ErrInvalid] if the row is no limit, and with the error of the database otherwise.
 func New(db *sql.DB, opts ...Option) (quota.Source, error) {
 	if db == nil {
 		return nil, errors.New("sqlquota: db is nil")
@@ -53,42 +47,32 @@ func New(db *sql.DB, opts ...Option) (quota.Source, error) {
 func (s *source) Limit(ctx context.Context, tenant string) (quota.Limit, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	stmt, err := s.prepared(ctx)
+	// Not prepared here: a statement of PostgreSQL fails for good once a column's type has changed. A driver that prepares by itself
+	// notices, and can be told not to.
+	rows, err := s.db.QueryContext(ctx, s.query, s.bind(tenant)...)
 	if err != nil {
-		return quota.Limit{}, fmt.Errorf("sqlquota: prepare: %w", err)
-	}
-	rows, err := stmt.QueryContext(ctx, s.bind(tenant)...)
-	if err != nil {
-		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q: %w", tenant, err)
+		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q: %w", tenant, explain(err))
 	}
 	limit, err := read(rows)
 	if err := errors.Join(err, rows.Close()); err != nil {
-		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q, class %q: %w", tenant, s.class, err)
+		return quota.Limit{}, fmt.Errorf("sqlquota: tenant %q, class %q: %w", tenant, s.class, explain(err))
 	}
 	return limit, nil
 }
 
-// prepared prepares the query once. What failed is tried again by the next lookup. The statement is closed with the
-// database.
-func (s *source) prepared(ctx context.Context) (*sql.Stmt, error) {
-	s.mu.Lock()
-	stmt := s.mu.stmt
-	s.mu.Unlock()
-	if stmt != nil {
-		return stmt, nil
+// notText is the SQLSTATE for text that the encoding of the database does not have, such as invalid UTF-8 or a NUL.
+const notText = "22021"
+
+// explain says of a name that no row can have that it is unknown: taken for a failure, it would be asked for again and again.
+func explain(err error) error {
+	type stated interface {
+		error
+		SQLState() string
 	}
-	stmt, err := s.db.PrepareContext(ctx, s.query) // without the lock: it may take its time
-	if err != nil {
-		return nil, err
+	if e, ok := errors.AsType[stated](err); ok && e.SQLState() == notText {
+		return fmt.Errorf("%w: %w", quota.ErrUnknownTenant, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.stmt != nil { // somebody was quicker
-		_ = stmt.Close()
-	} else {
-		s.mu.stmt = stmt
-	}
-	return s.mu.stmt, nil
+	return err
 }
 
 func (s *source) bind(tenant string) []any {

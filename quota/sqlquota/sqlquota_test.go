@@ -105,7 +105,7 @@ func TestUnknownTenants(t *testing.T) {
 	rig(t, func(t *testing.T, d sqlquota.Dialect, db *sql.DB) {
 		src := newSource(t, db, sqlquota.WithDialect(d))
 		for _, tenant := range []string{
-			"nobody", "Small", "SMALL", "small ", " small", "smäll", "small%", "' OR '1'='1", "", strings.Repeat("x", 10_000),
+			"nobody", "\xff", "a\x00b", "Small", "SMALL", "small ", " small", "smäll", "small%", "' OR '1'='1", "", strings.Repeat("x", 10_000),
 		} {
 			limit, err := src.Limit(t.Context(), tenant)
 			require.ErrorIs(t, err, quota.ErrUnknownTenant, "%q", tenant)
@@ -218,6 +218,26 @@ func TestQueryOfOnesOwn(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, want, got)
 		}
+	})
+}
+
+// The first lookup after a migration may find a plan of before, the next ones do not.
+func TestAColumnMayChangeItsType(t *testing.T) {
+	each(t, func(t *testing.T, d sqlquota.Dialect, db *sql.DB) {
+		do(t, db, `CREATE TABLE plans (customer varchar(20), capacity int)`, `INSERT INTO plans VALUES ('acme', 10)`)
+		query, alter := `SELECT capacity, 1, 1000, false FROM plans WHERE customer = $1`, `ALTER TABLE plans ALTER COLUMN capacity TYPE bigint`
+		if d == sqlquota.MySQL {
+			query, alter = `SELECT capacity, 1, 1000, false FROM plans WHERE customer = ?`, `ALTER TABLE plans MODIFY capacity bigint`
+		}
+		db.SetMaxOpenConns(1)
+		src := newSource(t, db, sqlquota.WithQuery(query, sqlquota.Tenant))
+		_, err := src.Limit(t.Context(), "acme")
+		require.NoError(t, err)
+		do(t, db, alter)
+		_, _ = src.Limit(t.Context(), "acme")
+		limit, err := src.Limit(t.Context(), "acme")
+		require.NoError(t, err)
+		assert.Equal(t, quota.PerSecond(1, 10), limit)
 	})
 }
 

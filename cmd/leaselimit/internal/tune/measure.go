@@ -17,6 +17,7 @@ import (
 	"github.com/leaselimit/leaselimit/internal/fleet"
 	"github.com/leaselimit/leaselimit/lease"
 	"github.com/leaselimit/leaselimit/membucket"
+	"github.com/leaselimit/leaselimit/quota"
 	"github.com/leaselimit/leaselimit/redisbucket"
 	"github.com/redis/go-redis/v9"
 )
@@ -111,8 +112,14 @@ func (l *lab) run(ctx context.Context, c choice, p place) (r row, err error) {
 	}
 	return row{
 		choice: c, place: p, StoreCalls: result.StoreCalls(), Waiting: result.Waiting(), P99: p99(result.Log), Admitted: result.Share(),
-		Bound: int64(c.Budget * float64(l.limit.Capacity)), BurstLoss: c.burstLoss(),
+		Bound: c.bound(l.limit), BurstLoss: c.burstLoss(),
 	}, nil
+}
+
+// bound is the budget in tokens, as limiters count them.
+func (c choice) bound(limit quota.Limit) int64 {
+	o := lease.Options{MaxOvershoot: c.Budget}
+	return o.Terms(limit).Budget
 }
 
 // burstLoss is what of a burst on one replica may be refused while others hold leases, as a fraction of the capacity.

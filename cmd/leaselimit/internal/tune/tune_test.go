@@ -15,9 +15,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/leaselimit/leaselimit"
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/cli"
 	"github.com/leaselimit/leaselimit/cmd/leaselimit/internal/tty"
 	"github.com/leaselimit/leaselimit/internal/redistest"
+	"github.com/leaselimit/leaselimit/membucket"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -94,6 +96,19 @@ func TestKnobs(t *testing.T) {
 	assert.Less(t, at(here).StoreCalls, at(place{16, 0.9, time.Millisecond}).StoreCalls, "more replicas ask more")
 	assert.Less(t, at(place{4, 5, time.Millisecond}).StoreCalls, at(here).StoreCalls, "overload asks less")
 	at(place{4, 0.9, 16 * time.Millisecond})
+}
+
+// 0.29 of 100 is 29 tokens, and 28.999999999999996 by floating point.
+func TestTheBoundIsThatOfALimiter(t *testing.T) {
+	limit := quota.PerSecond(10, 100)
+	for _, budget := range []float64{0, 0.07, 0.1, 0.145, 0.29, 0.57, 1} {
+		c := choice{Budget: budget, Share: 1}
+		cfg := c.config()
+		cfg.Limits = quota.Fixed(limit)
+		lim, err := leaselimit.New(membucket.New(), cfg)
+		require.NoError(t, err)
+		assert.Equal(t, lim.Bound("acme").Tokens, c.bound(limit), "%v", budget)
+	}
 }
 
 // What nobody can have is said, and what comes nearest is recommended.
