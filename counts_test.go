@@ -67,9 +67,13 @@ func one[T any](values ...T) T { return values[rand.N(len(values))] }
 // every call is counted once and every token went one way.
 func TestCountsAddUpWhateverHappens(t *testing.T) {
 	limits := []quota.Limit{
-		{}, {Capacity: 1, Refill: 1, Per: time.Second}, {Capacity: 30}, {Capacity: 50, Refill: 1, Per: time.Hour},
+		{},
+		{Capacity: 1, Refill: 1, Per: time.Second},
+		{Capacity: 30},
+		{Capacity: 50, Refill: 1, Per: time.Hour},
 		quota.PerSecond(10, 20), quota.PerSecond(100, 100), quota.PerSecond(1000, 1000), quota.Unlimited,
-		{Capacity: quota.MaxTokens, Refill: 1, Per: 1 << 62}, {Capacity: quota.MaxTokens, Refill: quota.MaxTokens, Per: 1},
+		{Capacity: quota.MaxTokens, Refill: 1, Per: 1 << 62},
+		{Capacity: quota.MaxTokens, Refill: quota.MaxTokens, Per: 1},
 	}
 	for _, mood := range []float64{0, 0.1, 0.2, 0.4, 0.8} {
 		for range 20 {

@@ -251,7 +251,11 @@ func TestOtherFieldsAreKept(t *testing.T) {
 		d            leaselimit.Decision
 		before, want string
 	}{
-		{refusal, "5", "20"}, {refusal, "60", "60"}, {refusal, date, date}, {refusal, "soon", "20"}, {never, "60", ""},
+		{refusal, "5", "20"},
+		{refusal, "60", "60"},
+		{refusal, date, date},
+		{refusal, "soon", "20"},
+		{never, "60", ""},
 		{ages, "60", "9223372037"},
 	} {
 		before := func(next http.Handler) http.Handler {
