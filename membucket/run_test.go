@@ -36,9 +36,29 @@ type op struct {
 func drawRun(t *rapid.T) run {
 	return run{
 		start: rapid.SampledFrom([]int64{1_000_000_000_000, 1_757_000_000_123_456, 1_757_000_000_000_000, 2_000_000_000_000_000}).Draw(t, "start"),
-		terms: rapid.SliceOfN(rapid.Custom(drawTerms), 1, 3).Draw(t, "terms"),
+		terms: drawChoice(t),
 		ops:   rapid.SliceOfN(rapid.Custom(drawOp), 1, 40).Draw(t, "ops"),
 	}
+}
+
+// drawChoice is terms of which half differ from the first in one respect, as those of a limit that is changed do.
+func drawChoice(t *rapid.T) []lease.Terms {
+	terms := rapid.SliceOfN(rapid.Custom(drawTerms), 1, 3).Draw(t, "terms")
+	for i, other := range terms[1:] {
+		one := terms[0]
+		switch rapid.SampledFrom([]string{"all", "all", "all", "limit", "budget", "tau"}).Draw(t, "differs") {
+		case "all":
+			one = other
+		case "limit":
+			one.Limit = other.Limit
+		case "budget":
+			one.Budget = other.Budget
+		case "tau":
+			one.TTL = other.TTL
+		}
+		terms[i+1] = one
+	}
+	return terms
 }
 
 func drawTerms(t *rapid.T) lease.Terms {

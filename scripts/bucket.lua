@@ -28,10 +28,10 @@ local function now_ms()
   return t[1] * 1000 + t[2] / 1000
 end
 
--- A finite number, or nil: absent, not a number, NaN and infinity are the same fault.
+-- A finite number, or nil: absent, not a number, NaN and infinity are the same fault. The last two less themselves are not 0.
 local function finite(v)
   v = v and tonumber(v)
-  if v and v == v and v ~= math.huge and v ~= -math.huge then return v end
+  if v and v - v == 0 then return v end
 end
 
 -- What stands in the place of a field: absent is absent; a number below 0, or none at all, is broken.
@@ -60,40 +60,37 @@ end
 -- The four terms in ARGV from position i: capacity, rate (tokens per ms), budget, tau (ms).
 local function terms(i)
   return {
-    capacity = tonumber(ARGV[i]), rate = tonumber(ARGV[i + 1]),
+    at = i, capacity = tonumber(ARGV[i]), rate = tonumber(ARGV[i + 1]),
     budget = tonumber(ARGV[i + 2]), tau = tonumber(ARGV[i + 3]),
   }
 end
 
 -- The bucket under key as it is at now: refilled under the stored terms, its epochs rotated, then under terms t.
--- b.dirty: something of this must be stored even if nothing is taken.
+-- b.dirty: something of this must be stored even if nothing is taken. b.same: the stored terms need not be.
 local function load(key, now, t)
   local f = redis.call('HMGET', key, 'tokens', 'last_refill', 'rate', 'capacity', 'budget',
     'epoch', 'tau', 'out_cur', 'out_prev')
-  local b = { key = key, dirty = false, exists = false }
-  for i = 1, 9 do b.exists = b.exists or f[i] ~= false end
+  -- Mostly the stored terms are the asker's to the letter. Then they are neither parsed nor stored again.
+  local same = f[4] == ARGV[t.at] and f[3] == ARGV[t.at + 1] and f[5] == ARGV[t.at + 2] and f[7] == ARGV[t.at + 3]
+  local exists = same
+  for i = 1, 9 do exists = exists or f[i] ~= false end
 
-  b.rate = field(f[3], t.rate, t.rate)
-  b.capacity = field(f[4], t.capacity, t.capacity)
-  b.budget = field(f[5], t.budget, t.budget)
-  b.tau = field(f[7], t.tau, t.tau)
-  -- Broken counts of what is out: as much as can be out. They age like any other.
-  b.cur = field(f[8], 0, b.capacity)
-  b.prev = field(f[9], 0, b.capacity)
-
-  -- Half-written state is repaired without a gift: no tokens where their number is lost, no elapsed time where its start is.
-  b.tokens = finite(f[1])
-  if not b.tokens then
-    b.tokens = b.exists and 0 or b.capacity
-    b.dirty = b.exists
+  local rate, capacity, budget, tau = t.rate, t.capacity, t.budget, t.tau
+  if not same then
+    rate, capacity = field(f[3], rate, rate), field(f[4], capacity, capacity)
+    budget, tau = field(f[5], budget, budget), field(f[7], tau, tau)
   end
-  b.last = finite(f[2])
-  if not b.last or b.last > now then   -- or the clock was set back: nothing is credited, nothing stalls
-    b.last = now
-    b.dirty = b.exists
-  end
+  -- Half-written state is repaired without a gift: no tokens where their number is lost, no elapsed time where its start is, or
+  -- where the clock was set back, and nothing stalls.
+  local tokens, last = finite(f[1]), finite(f[2])
+  local b = {
+    key = key, exists = exists, same = same, dirty = exists and not (tokens and last and last <= now),
+    rate = rate, capacity = capacity, budget = budget, tau = tau,
+    tokens = tokens or (exists and 0 or capacity), last = last and last <= now and last or now,
+    -- Broken counts of what is out: as much as can be out. They age like any other.
+    epoch = finite(f[6]), cur = field(f[8], 0, capacity), prev = field(f[9], 0, capacity),
+  }
   -- An epoch that gets another name takes along what is out of the one before, whose name would be another epoch's then.
-  b.epoch = finite(f[6])
   if not b.epoch or b.epoch > now then
     b.epoch, b.cur, b.prev = math.floor(now), b.cur + b.prev, 0
   end
@@ -177,11 +174,19 @@ end
 -- both drawing 10 in turn every 50 us, 40,000 passed in place of 21,000.
 local function save(b)
   local whole = math.floor(b.last)
-  redis.call('HSET', b.key, 'tokens', b.tokens - (b.last - whole) * b.rate, 'last_refill', whole, 'rate', b.rate,
-    'capacity', b.capacity, 'budget', b.budget, 'epoch', b.epoch, 'tau', b.tau, 'out_cur', b.cur, 'out_prev', b.prev)
+  local tokens = b.tokens - (b.last - whole) * b.rate
+  if b.same then
+    redis.call('HSET', b.key, 'tokens', tokens, 'last_refill', whole, 'epoch', b.epoch, 'out_cur', b.cur, 'out_prev', b.prev)
+  else
+    redis.call('HSET', b.key, 'tokens', tokens, 'last_refill', whole, 'epoch', b.epoch, 'out_cur', b.cur, 'out_prev', b.prev,
+      'rate', b.rate, 'capacity', b.capacity, 'budget', b.budget, 'tau', b.tau)
+  end
   redis.call('PEXPIRE', b.key, ttl(b))
 end
 
 -- A float for a reply: Redis would cut a number down to its integer.
-local function float(v) return string.format('%.17g', v) end
+local function float(v)
+  if v == 0 then return '0' end
+  return string.format('%.17g', v)
+end
 

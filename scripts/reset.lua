@@ -14,7 +14,7 @@ if kind == 'hash' then
   if capacity and capacity >= 0 then
     local f = redis.call('HMGET', KEYS[1], 'rate', 'budget', 'tau')
     local b = load(KEYS[1], now_ms(), {
-      capacity = capacity, rate = field(f[1], 0, 0), budget = field(f[2], 0, 0), tau = field(f[3], 0, 0),
+      at = 1, capacity = capacity, rate = field(f[1], 0, 0), budget = field(f[2], 0, 0), tau = field(f[3], 0, 0),
     })
     if out(b) > 0 then
       b.tokens = math.max(0, cap(b))
