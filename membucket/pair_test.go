@@ -121,8 +121,12 @@ func (w *world) do(op op, r run) error {
 func (w *world) step(ctx context.Context, op op, key lease.Key, terms lease.Terms) error {
 	switch op.kind {
 	case "acquire":
+		least := op.a // where nobody waits, the smallest cost that was refused
+		if op.b > 0 {
+			least = min(op.a, op.b)
+		}
 		req := lease.AcquireRequest{
-			Key: key, Terms: terms, Min: min(op.a, op.b), Need: op.b, Want: op.c, Horizon: op.horizon, Replicas: op.replicas, Held: op.held,
+			Key: key, Terms: terms, Min: least, Need: op.b, Want: op.c, Horizon: op.horizon, Replicas: op.replicas, Held: op.held,
 		}
 		for i := range req.Reports {
 			if g, ok := w.past(op.refs[i]); ok {
