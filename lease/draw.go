@@ -184,7 +184,7 @@ func (h *Holder) land(d *draw, g Grant, err error) {
 		return
 	}
 	if !d.failed {
-		h.pool.breaker.answered(now)
+		h.pool.breaker.answered(h, now)
 	}
 	h.pool.census.drew(now)
 	h.grantedLocked(now, g.Waiters+g.Surplus, d.req.Horizon > 0 || (d.req.Need > 0 && g.Waiters == 0))
