@@ -48,7 +48,8 @@ type Config struct {
 	MaxHold int64
 
 	// StoreTimeout is how long a call waits for the store before OnFailure decides; default 50ms. Below LeaseTTL. After 3
-	// failures in a row, or 1 s of them, no call waits until the store answers a probe within it.
+	// failures in a row, or 1 s of them, no call waits until the store answers a probe within it. Longer than it takes to make a
+	// connection, some 6 round trips to Redis, or a Redis that answers may look away for ever.
 	StoreTimeout time.Duration
 
 	// OnFailure decides when the store does not; default FailLocal.

@@ -32,7 +32,7 @@ func await[T any](ctx context.Context, h *Holder, op string, call func(context.C
 	reply, err := attempt(ctx, p, op, call)
 	switch now := p.exact(); {
 	case err == nil:
-		p.breaker.answered(now)
+		p.breaker.answered(h, now)
 	case ctx.Err() == nil && !errors.Is(err, ErrClosed):
 		p.breaker.failed(h, err, now)
 	}

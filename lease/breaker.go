@@ -18,6 +18,8 @@ import (
 //	closed ────────────────────────────────────────────────────────────────────────► open
 //	   ▲                                                                               │ probe, one at a time, after a
 //	   └───────────────────── a probe is answered in time ◄────────────────────────────┘ pause of 25 to 250 ms
+//
+// The first probe comes without a pause.
 type breaker struct {
 	pool *Pool
 
@@ -26,7 +28,8 @@ type breaker struct {
 	since    atomic.Int64 // when the first of them was
 	answer   atomic.Int64 // when the store answered last
 	cause    atomic.Pointer[StoreError]
-	asker    atomic.Pointer[Holder] // whose bucket the next probe asks for
+	asker    atomic.Pointer[Holder] // who was turned away last
+	good     atomic.Pointer[Holder] // who was answered last
 	hanging  atomic.Int64           // probes that were given up and have not ended
 
 	mu struct {
@@ -64,10 +67,13 @@ func (b *breaker) open(h *Holder) *StoreError {
 	return b.cause.Load()
 }
 
-// answered is told of an answer in time. If the breaker is open, only a probe's counts.
-func (b *breaker) answered(now int64) {
+// answered is told of an answer to h in time. If the breaker is open, only a probe's counts.
+func (b *breaker) answered(h *Holder, now int64) {
 	if b.opened.Load() {
 		return
+	}
+	if b.good.Load() != h {
+		b.good.Store(h)
 	}
 	b.answer.Store(now)
 	if b.failures.Load() > 0 {
@@ -83,7 +89,7 @@ func (b *breaker) failed(h *Holder, err error, now int64) {
 	}
 	b.pool.count.Failed(e.Reason).Add(1)
 	if e.Reason.ofBucket() {
-		b.answered(now)
+		b.answered(h, now)
 		return
 	}
 	if b.opened.Load() {
@@ -119,10 +125,18 @@ func (b *breaker) consider(now int64) {
 	go b.run(ctx)
 }
 
-// run probes until the store answers or the pool is closed. It tells of the change of state from here, because callers hold
-// locks.
+// run probes until the store answers or the pool is closed. The first probe is at once, for whoever was answered last: where a part of
+// a Cluster is away and the rest has nothing to ask, that is all that there is to it, and nobody is told. It tells of the change of
+// state from here, because callers hold locks.
 func (b *breaker) run(ctx context.Context) {
 	defer b.pool.work.Done()
+	if h := b.good.Load(); h != nil && b.probe(ctx, h) {
+		b.close()
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
 	tell := b.pool.opts.OnStore
 	if tell != nil {
 		tell(b.cause.Load(), 0)
@@ -131,7 +145,7 @@ func (b *breaker) run(ctx context.Context) {
 		if !sleep(ctx, jitter(pause(try), 0.5, 1)) {
 			return
 		}
-		if b.probe(ctx) {
+		if b.probe(ctx, b.asker.Load()) {
 			break
 		}
 	}
@@ -142,11 +156,11 @@ func (b *breaker) run(ctx context.Context) {
 }
 
 // probe asks for nothing, in a step that writes: a replica and a full store must not pass for one that works.
-func (b *breaker) probe(ctx context.Context) bool {
+func (b *breaker) probe(ctx context.Context, h *Holder) bool {
 	if b.hanging.Load() >= maxHanging {
 		return false
 	}
-	p, h := b.pool, b.asker.Load()
+	p := b.pool
 	req := AcquireRequest{Key: h.Key(), Terms: *h.terms.Load()}
 	b.hanging.Add(1)
 	_, err := attempt(ctx, p, "acquire", func(ctx context.Context) (Grant, error) {

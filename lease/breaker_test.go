@@ -3,12 +3,14 @@ package lease_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leaselimit/leaselimit/lease"
+	"github.com/leaselimit/leaselimit/membucket"
 	"github.com/leaselimit/leaselimit/quota"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -122,6 +124,40 @@ func TestTheBreakerStaysClosed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// half is a store of which a part is away.
+type half struct{ *membucket.Store }
+
+func (s half) Acquire(ctx context.Context, req lease.AcquireRequest) (lease.Grant, error) {
+	if strings.HasPrefix(req.Key.Tenant, "away") {
+		return lease.Grant{}, &lease.StoreError{Op: "acquire", Reason: lease.ReasonRefused, Err: errLost}
+	}
+	return s.Store.Acquire(ctx, req)
+}
+
+// Nor does it where the rest has asked for nothing of late: that is found out before anybody is turned away for long.
+func TestADeadPartKeepsNobodyFromTheRest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var s told
+		r := newRigOn(t, newTapOn(half{membucket.New()}), quota.PerSecond(1000, 1000), s.options())
+		away := make([]*lease.Holder, 5)
+		for i := range away {
+			away[i] = r.pool.NewHolder(fmt.Sprint("away", i), r.limit)
+		}
+		for i := range 20 {
+			_, err := r.pool.NewHolder(fmt.Sprint("good", i), r.limit).Spend(t.Context(), r.limit, 1)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			for _, h := range away {
+				_, err := h.Spend(t.Context(), r.limit, 1)
+				require.Error(t, err)
+			}
+			synctest.Wait()
+			require.False(t, r.pool.StoreState().Open)
+		}
+		assert.Zero(t, s.away.Load())
+	})
 }
 
 // Two failures a second apart, with nothing between them, are enough.

@@ -20,6 +20,7 @@ type draw struct {
 	jumps  int64           // of the clock, until then
 	home   int64           // tokens given back that had arrived by then
 	awaits <-chan struct{} // closed when tokens have arrived that it had better not overtake; nil: there are none
+	spare  time.Duration   // how long it may wait for them
 	late   *time.Timer
 	failed bool // past the timeout: its calls have been failed over
 	landed bool
@@ -54,12 +55,12 @@ func (h *Holder) fly() {
 }
 
 // await lets tokens on their way back arrive before a draw that is made because the first was refused: it may have overtaken them, and
-// they may be what held the bucket down. They get half the time that callers wait for a draw.
+// they may be what held the bucket down. They get half the time that its calls can spare: a call that the store answers must not fail.
 func (h *Holder) await(d *draw) {
 	if d.awaits == nil {
 		return
 	}
-	long := time.NewTimer(h.pool.opts.Timeout / 2)
+	long := time.NewTimer(d.spare)
 	defer long.Stop()
 	select {
 	case <-d.awaits:
@@ -85,7 +86,9 @@ func (h *Holder) depart() *draw {
 	}
 	h.dropLocked()
 	if d := h.drawLocked(now); d != nil {
-		d.late = time.AfterFunc(h.patienceLocked(d, d.sent), func() { h.failOver(d) })
+		patience := h.patienceLocked(d, d.sent)
+		d.spare = (patience - 2*time.Duration(h.pool.rtt.get())) / 2 // after this draw there may be another
+		d.late = time.AfterFunc(patience, func() { h.failOver(d) })
 		return d
 	}
 	b.flying = false
@@ -181,7 +184,7 @@ func (h *Holder) land(d *draw, g Grant, err error) {
 		return
 	}
 	if !d.failed {
-		h.pool.breaker.answered(now)
+		h.pool.breaker.answered(h, now)
 	}
 	h.pool.census.drew(now)
 	h.grantedLocked(now, g.Waiters+g.Surplus, d.req.Horizon > 0 || (d.req.Need > 0 && g.Waiters == 0))

@@ -174,13 +174,15 @@ func TestRemainingIsOfTheCallsOwnLimit(t *testing.T) {
 // waits for them, and if they take too long the caller is told to come soon, not when they would have aged.
 func TestACutDoesNotRefuseForWhatIsOnItsWayBack(t *testing.T) {
 	for name, c := range map[string]struct {
-		back time.Duration // how long it takes
-		want lease.Verdict
-		most time.Duration // of RetryAfter
+		back, trip time.Duration // how long a return takes, and a draw
+		want       lease.Verdict
+		most       time.Duration // of RetryAfter
 	}{
-		"at once":  {0, lease.FromStore, 0},
-		"soon":     {10 * time.Millisecond, lease.FromStore, 0},
-		"too late": {time.Second, lease.RefusedRounds, 10 * time.Millisecond},
+		"at once":            {0, 0, lease.FromStore, 0},
+		"soon":               {10 * ms, 0, lease.FromStore, 0},
+		"too late":           {time.Second, 0, lease.RefusedRounds, 10 * ms},
+		"soon and far away":  {14 * ms, 10 * ms, lease.FromStore, 0},
+		"never and far away": {time.Second, 10 * ms, lease.RefusedRounds, 10 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -193,6 +195,7 @@ func TestACutDoesNotRefuseForWhatIsOnItsWayBack(t *testing.T) {
 					time.Sleep(c.back)
 					return next()
 				})
+				r.store.onAcquire(late(c.trip))
 				r.limit = quota.PerSecond(1000, 7)
 				call := r.start(t.Context(), 1)
 				time.Sleep(o.Timeout)

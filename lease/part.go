@@ -150,7 +150,7 @@ func Take(ctx context.Context, parts []*Part) error {
 		} else {
 			for i, p := range asked {
 				if p.land(reply, i); !told.Load() {
-					p.Holder.pool.breaker.answered(p.Holder.pool.exact())
+					p.Holder.pool.breaker.answered(p.Holder, p.Holder.pool.exact())
 				}
 			}
 		}

@@ -25,7 +25,7 @@ type Store interface {
 	Return(ctx context.Context, items []Return) error
 
 	// Take takes all of the charges or none of them, in one round trip and without any lease. The keys must name the
-	// same tenant.
+	// same tenant. A bucket that several of them name is charged the sum, under the terms of the first.
 	Take(ctx context.Context, charges []Charge) (TakeReply, error)
 
 	// Peek reads a bucket as it would be for a draw now. It spends nothing, writes nothing and creates no key.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -97,8 +98,10 @@ func (w *world) do(op op, r run) error {
 		return err
 	}
 	begun := time.Now()
-	w.spread(terms)
-	if err := w.step(ctx, op, key, terms); err != nil {
+	for _, k := range w.keys {
+		w.spread(k, terms)
+	}
+	if err := w.step(ctx, op, key, terms, r); err != nil {
 		return err
 	}
 	seen, err := w.look(ctx)
@@ -118,11 +121,15 @@ func (w *world) do(op op, r run) error {
 }
 
 // step does op on both sides and compares the answers.
-func (w *world) step(ctx context.Context, op op, key lease.Key, terms lease.Terms) error {
+func (w *world) step(ctx context.Context, op op, key lease.Key, terms lease.Terms, r run) error {
 	switch op.kind {
 	case "acquire":
+		least := op.a // where nobody waits, the smallest cost that was refused
+		if op.b > 0 {
+			least = min(op.a, op.b)
+		}
 		req := lease.AcquireRequest{
-			Key: key, Terms: terms, Min: min(op.a, op.b), Need: op.b, Want: op.c, Horizon: op.horizon, Replicas: op.replicas, Held: op.held,
+			Key: key, Terms: terms, Min: least, Need: op.b, Want: op.c, Horizon: op.horizon, Replicas: op.replicas, Held: op.held,
 		}
 		for i := range req.Reports {
 			if g, ok := w.past(op.refs[i]); ok {
@@ -146,7 +153,11 @@ func (w *world) step(ctx context.Context, op op, key lease.Key, terms lease.Term
 		charges := []lease.Charge{{Key: key, Terms: terms, Cost: op.a + 1}}
 		for i, ref := range op.refs {
 			if i < op.replicas {
-				charges = append(charges, lease.Charge{Key: w.keys[ref%classes], Terms: terms, Cost: op.n[i] + 1})
+				c := lease.Charge{Key: w.keys[ref%classes], Terms: r.terms[(op.terms+i+1)%len(r.terms)], Cost: op.n[i] + 1}
+				if !slices.ContainsFunc(charges, func(o lease.Charge) bool { return o.Key == c.Key }) {
+					w.spread(c.Key, c.Terms)
+				}
+				charges = append(charges, c)
 			}
 		}
 		for i := range charges {
@@ -216,16 +227,16 @@ func (w *world) plainScript(ctx context.Context, key lease.Key, terms lease.Term
 	return nil
 }
 
-// spread gives the buckets that only the plain script has written the terms that the next asker will have: what is absent in
-// Redis has no other meaning.
-func (w *world) spread(terms lease.Terms) {
-	t := wire.TermsOf(terms)
-	for key := range w.bare {
-		rec := w.model.buckets[key]
-		rec.rate, rec.capacity, rec.budget, rec.tau = t.Rate, t.Capacity, t.Budget, t.Tau
-		rec.epoch = math.Inf(-1)
-		w.model.buckets[key] = rec
+// spread gives a bucket that only the plain script has written the terms that the next asker will have: what is absent in Redis
+// has no other meaning.
+func (w *world) spread(key lease.Key, terms lease.Terms) {
+	if !w.bare[key] {
+		return
 	}
+	t, rec := wire.TermsOf(terms), w.model.buckets[key]
+	rec.rate, rec.capacity, rec.budget, rec.tau = t.Rate, t.Capacity, t.Budget, t.Tau
+	rec.epoch = math.Inf(-1)
+	w.model.buckets[key] = rec
 }
 
 // expire drops what has expired in the time of the run, on both sides.

@@ -129,6 +129,22 @@ func TestCL2_TheServersClockGoesBack(t *testing.T) {
 	}
 }
 
+// What goes back is credited less the refill since it was granted. How much that was a clock that was set back cannot tell: the tokens
+// are credited beside it, up to the cap (docs/accuracy.md).
+func TestCL2_WhatGoesBackAfterTheClockDid(t *testing.T) {
+	s, clock, _ := single(t)
+	lim := limited(quota.PerSecond(1, 10))
+	g := draw(t, s, lim, 10)
+	clock.Advance(10 * time.Second)
+	require.Equal(t, int64(10), admitted(t, s, lim, 20))
+	back := []lease.Return{{Key: key, Terms: lim, Waiters: 10, At: g.At}}
+	require.NoError(t, s.Return(t.Context(), back))
+	assert.Zero(t, admitted(t, s, lim, 20))
+	clock.Advance(-10 * time.Second)
+	require.NoError(t, s.Return(t.Context(), back))
+	assert.Equal(t, int64(10), admitted(t, s, lim, 20))
+}
+
 // A broken ms of Redis' clock is kept, in the tokens; last_refill is whole. All digits are.
 func TestAR15_StoredTimesKeepTheirDigits(t *testing.T) {
 	s, clock, rdb := single(t)

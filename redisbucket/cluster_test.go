@@ -97,6 +97,9 @@ func moveSlot(t *testing.T, c *redistest.Cluster) {
 	require.NoError(t, try(s, lim), "ASK")
 	require.NoError(t, s.Return(t.Context(), []lease.Return{{Key: key, Terms: lim, Waiters: 1}}), "ASK, in a pipeline")
 	require.NoError(t, try(s, lim))
+	both := []lease.Charge{{Key: key, Terms: lim, Cost: 1}, {Key: lease.Key{Tenant: key.Tenant, Class: "new"}, Terms: lim, Cost: 1}}
+	_, err := s.Take(t.Context(), both)
+	require.Equal(t, lease.ReasonCluster, lease.ReasonOf(err), "TRYAGAIN: one of the two is not there, and could be elsewhere: %v", err)
 
 	for _, n := range c.Nodes() {
 		require.Equal(t, "OK", n.CLI(t, "CLUSTER", "SETSLOT", slot, "NODE", toID))
@@ -104,9 +107,12 @@ func moveSlot(t *testing.T, c *redistest.Cluster) {
 	require.NoError(t, try(s, lim), "MOVED")
 	require.NoError(t, s.Return(t.Context(), []lease.Return{{Key: key, Terms: lim, Waiters: 2}}), "MOVED, in a pipeline")
 	require.NoError(t, try(s, lim))
+	r, err := s.Take(t.Context(), both)
+	require.NoError(t, err)
+	assert.True(t, r.Allowed)
 	st, err := s.Peek(t.Context(), key, lim)
 	require.NoError(t, err)
-	assert.InDelta(t, 100-5+3, st.Level, 0)
+	assert.InDelta(t, 100-5+3-1, st.Level, 0)
 }
 
 // A draw that failed is not sent again, and so the client would not learn of a failover by itself.

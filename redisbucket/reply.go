@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -81,7 +82,8 @@ func parseTake(v any, charges []lease.Charge) (lease.TakeReply, error) {
 	}
 	passes := true
 	for i, c := range charges {
-		r.Levels[i] = lease.Level{Tokens: f.level(c.Terms), RetryAfter: f.wait("retry", true)}
+		first := slices.IndexFunc(charges, func(o lease.Charge) bool { return o.Key == c.Key }) // whose terms the bucket is under
+		r.Levels[i] = lease.Level{Tokens: f.level(charges[first].Terms), RetryAfter: f.wait("retry", true)}
 		passes = passes && r.Levels[i].RetryAfter == 0
 	}
 	if f.err != nil {

@@ -48,6 +48,16 @@ var takeTests = []test{
 		b.holds(lim, 3, 0)
 	}},
 
+	{"OneBucketChargedUnderTwoTermsIsUnderTheFirst", func(t *testing.T, b *bench) {
+		wide, narrow := terms(10, 1, 0, 0), terms(3, 1, 0, 0)
+		charges := []lease.Charge{{Key: bucket, Terms: wide, Cost: 2}, {Key: bucket, Terms: narrow, Cost: 2}}
+		r := b.take(charges...)
+		assert.True(t, r.Allowed)
+		assert.InDelta(t, 6, r.Levels[0].Tokens, near)
+		assert.InDelta(t, 6, r.Levels[1].Tokens, near)
+		b.holds(wide, 6, 0)
+	}},
+
 	{"ATakeIsRefusedForEverWhereItCannotPass", func(t *testing.T, b *bench) {
 		lim := terms(5, 1, 0, 0)
 		r := b.take(lease.Charge{Key: bucket, Terms: lim, Cost: 6})
