@@ -130,12 +130,14 @@ func (b *breaker) consider(now int64) {
 // state from here, because callers hold locks.
 func (b *breaker) run(ctx context.Context) {
 	defer b.pool.work.Done()
-	if h := b.good.Load(); h != nil && b.probe(ctx, h) {
-		b.close()
-		return
-	}
-	if ctx.Err() != nil {
-		return
+	if h := b.good.Load(); h != nil {
+		if b.probe(ctx, h) {
+			b.close()
+			return
+		}
+		if ctx.Err() != nil { // it was Close that ended the probe
+			return
+		}
 	}
 	tell := b.pool.opts.OnStore
 	if tell != nil {
