@@ -29,9 +29,15 @@ func BenchmarkRedisRefuse(b *testing.B) {
 	compare(b, peer.Work{Addr: overTCP(b)}, []int{1, many}, []int{1, 64}, overRedis...)
 }
 
-// BenchmarkDraws has another tenant draw with each call: one at a time, and all of them at once.
+// BenchmarkDraws has another tenant draw with each call: one at a time, and all of them at once, on loopback and over a network of 1 ms.
 func BenchmarkDraws(b *testing.B) {
-	compare(b, peer.Work{Allow: true, Addr: overTCP(b)}, []int{many}, []int{1, 64, many}, peer.Waiting)
+	slow := faultproxy.New(b, overTCP(b))
+	slow.DelayReplies(time.Millisecond)
+	for _, net := range []struct{ rtt, addr string }{{"0ms", overTCP(b)}, {"1ms", slow.Addr()}} {
+		b.Run("rtt="+net.rtt, func(b *testing.B) {
+			compare(b, peer.Work{Allow: true, Addr: net.addr}, []int{many}, []int{1, 64, many}, peer.Waiting)
+		})
+	}
 }
 
 // BenchmarkRoundTrip puts a network of so many milliseconds between: every reply comes later by as much. ping is what a bare
