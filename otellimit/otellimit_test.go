@@ -92,15 +92,22 @@ func TestSpansOfStoreCalls(t *testing.T) {
 	})
 }
 
-func TestTheTenantIsLeftOut(t *testing.T) {
+// shown is a limiter whose spans go to the exporter.
+func shown(t *testing.T, opts ...otellimit.Option) (*leaselimit.Limiter, *tracetest.InMemoryExporter) {
+	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
 	tp := sdk.NewTracerProvider(sdk.WithSyncer(exporter))
 	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{
-		Limits: quota.Fixed(quota.PerSecond(1, 1)), Observer: otellimit.Observer(tp),
+		Limits: quota.Fixed(quota.PerSecond(1, 1)), Observer: otellimit.Observer(tp, opts...),
 	})
 	require.NoError(t, err)
-	defer lim.Close(context.Background())
-	_, err = lim.Peek(t.Context(), "acme")
+	t.Cleanup(func() { assert.NoError(t, lim.Close(context.Background())) })
+	return lim, exporter
+}
+
+func TestTheTenantIsLeftOut(t *testing.T) {
+	lim, exporter := shown(t)
+	_, err := lim.Peek(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Len(t, exporter.GetSpans(), 1)
 	for _, a := range exporter.GetSpans()[0].Attributes {
@@ -110,14 +117,8 @@ func TestTheTenantIsLeftOut(t *testing.T) {
 
 // Exporters that speak protobuf lose all spans of a batch if one has text that is no UTF-8.
 func TestTheTenantIsText(t *testing.T) {
-	exporter := tracetest.NewInMemoryExporter()
-	tp := sdk.NewTracerProvider(sdk.WithSyncer(exporter))
-	lim, err := leaselimit.New(membucket.New(), leaselimit.Config{
-		Limits: quota.Fixed(quota.PerSecond(1, 1)), Observer: otellimit.Observer(tp, otellimit.WithTenant()),
-	})
-	require.NoError(t, err)
-	defer lim.Close(context.Background())
-	_, err = lim.Peek(t.Context(), "ac\xffme")
+	lim, exporter := shown(t, otellimit.WithTenant())
+	_, err := lim.Peek(t.Context(), "ac\xffme")
 	require.NoError(t, err)
 	require.Len(t, exporter.GetSpans(), 1)
 	assert.Contains(t, exporter.GetSpans()[0].Attributes, attribute.String("leaselimit.tenant", "ac\uFFFDme"))
@@ -126,14 +127,8 @@ func TestTheTenantIsText(t *testing.T) {
 // Counting the replicas is a call about no tenant.
 func TestACallAboutNoTenantHasNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		exporter := tracetest.NewInMemoryExporter()
-		tp := sdk.NewTracerProvider(sdk.WithSyncer(exporter))
-		lim, err := leaselimit.New(membucket.New(), leaselimit.Config{
-			Limits: quota.Fixed(quota.PerSecond(1, 1)), Observer: otellimit.Observer(tp, otellimit.WithTenant()),
-		})
-		require.NoError(t, err)
-		defer lim.Close(context.Background())
-		_, err = lim.Allow(t.Context(), "acme")
+		lim, exporter := shown(t, otellimit.WithTenant())
+		_, err := lim.Allow(t.Context(), "acme")
 		require.NoError(t, err)
 		synctest.Wait()
 		var names []string
